@@ -1,0 +1,1 @@
+//! Criterion benchmarks of slipring itself; the peers are in `compare/`.
