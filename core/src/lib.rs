@@ -1,7 +1,15 @@
 //! slipring: the publish/subscribe broker that lives inside your program.
 
+mod baton;
+mod chunk;
+mod clock;
+mod config;
 pub mod error;
-pub mod chunk;
-pub mod lossy;
-pub mod ring;
+mod event;
+mod log;
+mod lossy;
+mod message;
+mod ring;
 mod sync;
+mod wait;
+pub use message::NewMessage;
