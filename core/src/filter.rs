@@ -1,7 +1,8 @@
 //! Filters: which messages a subscription wants, told by their attributes.
 //!
-//! A filter runs on the publishing side, before a message is handed to a subscription, so it must be
-//! cheap: evaluation allocates nothing, never recurses and stops at the first condition that decides.
+//! A filter runs on the publishing side, before a message is handed to a subscription, so it must
+//! be cheap: evaluation allocates nothing, never recurses and stops at the first condition that
+//! decides.
 //!
 //! There are two ways to write one, and they give the same [`Filter`]:
 //!
@@ -96,7 +97,7 @@ pub trait Attributes {
 
     /// The same value as bytes, which is all a filter asks for.
     ///
-    /// An implementation over encoded bytes overrides this so as not to check UTF-8 on each look-up.
+    /// An implementation over encoded bytes overrides this so as not to check UTF-8 each time.
     #[inline]
     fn value_bytes(&self, key: &str) -> Option<&[u8]> {
         self.get(key).map(str::as_bytes)
