@@ -370,16 +370,17 @@ impl<T: Guarded> Baton<T> {
         assert!(first, "a baton has one sequencer");
     }
 
-    /// The sequencer's loop: does what is left until `stop` says so while nothing is left; then
-    /// calls `idle`, which may spin, and may park: a job unparks this thread.
-    pub fn sequence(&self, mut idle: impl FnMut(), stop: impl Fn() -> bool) {
+    /// The sequencer's loop: does what is left until `stop` says so while nothing is left. Calls
+    /// `idle` with whether it has just worked; if not, that may spin, and may park: a job unparks
+    /// this thread.
+    pub fn sequence(&self, mut idle: impl FnMut(bool), stop: impl Fn() -> bool) {
         loop {
             // SYNC baton-passed, job-left: the baton comes with the first job.
             if self.word.load(Ordering::Acquire).is_null() {
                 if stop() {
                     return;
                 }
-                idle();
+                idle(false);
                 continue;
             }
             while !self.let_go() {
@@ -393,6 +394,7 @@ impl<T: Guarded> Baton<T> {
                 self.take_errands(&mut errands);
                 T::run_errands(errands);
             }
+            idle(true);
         }
     }
 

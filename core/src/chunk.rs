@@ -486,6 +486,27 @@ impl Claim {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
+
+    /// `len` bytes from `offset` on.
+    ///
+    /// # Panics
+    /// If they are not inside the claim.
+    pub fn bytes_at(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(offset + len <= self.bytes, "outside the claim");
+        // SAFETY: inside the claim, initialised (zeroed, or written before), and written only
+        // through `&mut self`.
+        unsafe { std::slice::from_raw_parts(self.at.add(offset), len) }
+    }
+
+    /// The same, to be written.
+    ///
+    /// # Panics
+    /// If they are not inside the claim.
+    pub fn bytes_at_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
+        assert!(offset + len <= self.bytes, "outside the claim");
+        // SAFETY: as in `bytes_at`, and borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.at.add(offset), len) }
+    }
 }
 
 impl Drop for Claim {
@@ -499,24 +520,37 @@ impl Drop for Claim {
 pub struct Pins {
     chunk: Option<Chunk>,
     count: u64,
+    /// Tokens of chunks before, of which records may still be in use.
+    older: Vec<(Chunk, u64)>,
 }
 
 impl Pins {
-    /// Owns one more token: that of the record at `address`. Gives back those of the chunk before,
-    /// so records of that chunk must not be in use any more.
+    /// Owns one more token: that of the record at `address`.
     #[inline]
     pub fn add(&mut self, address: usize) {
         let chunk = Chunk::of(address);
         if self.chunk != Some(chunk) {
-            self.flush();
-            self.chunk = Some(chunk);
+            if let Some(before) = self.chunk.replace(chunk) {
+                self.older.push((before, std::mem::take(&mut self.count)));
+            }
         }
         self.count += 1;
+    }
+
+    /// Gives back the tokens of all chunks but the one at hand: no record of those is in use.
+    #[inline]
+    pub fn release_older(&mut self) {
+        if !self.older.is_empty() {
+            for (chunk, count) in self.older.drain(..) {
+                chunk.release(count);
+            }
+        }
     }
 
     /// Gives all tokens back: no record taken so far is in use any more.
     #[inline]
     pub fn flush(&mut self) {
+        self.release_older();
         if let Some(chunk) = self.chunk.take() {
             chunk.release(std::mem::take(&mut self.count));
         }

@@ -1,30 +1,53 @@
 //! slipring: the publish/subscribe broker that lives inside your program.
 
 mod baton;
+mod breaker;
+mod broker;
 mod chunk;
 mod clock;
 mod config;
-pub mod error;
+mod error;
 mod event;
+mod filter;
+mod fork;
+mod idle;
 mod inbox;
 mod interest;
 mod lane;
-mod filter;
 mod log;
 mod lossy;
 mod message;
 mod overlay;
+mod pin;
+mod publisher;
 mod ring;
 mod shard;
 mod snapshot;
+mod subscription;
 mod sync;
 mod topic;
 mod trie;
 mod wait;
+mod worker;
 
-pub use filter::{Filter, FilterLimits};
-pub use message::NewMessage;
+pub use breaker::BreakerState;
+pub use broker::{
+    Broker, BrokerBuilder, CloseReport, HandlerSubscription, PartitionDescription,
+    SubscriptionBuilder, TopicDescription,
+};
+pub use clock::{Clock, TestClock};
+pub use config::{CircuitBreaker, Overflow, Sequencer, Start, WaitStrategy, WhenFull};
+pub use error::{
+    ConfigError, InvalidFilter, InvalidMessage, InvalidName, NameRule, PublishError, RecvError,
+    SubscribeError, TryRecvError,
+};
+pub use filter::{Filter, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
+pub use idle::Idle;
+pub use message::{Attributes, Message, MessageId, NewMessage, OwnedMessage};
+pub use publisher::{BatchError, BatchReceipt, CommitError, Loan, Receipt, Ticket, Topic};
+pub use subscription::{Batch, Iter, Subscription};
 pub use topic::{MAX_NAME_LEN_BYTES, MAX_NAME_SEGMENTS, Pattern, TopicName, validate_name};
+pub use worker::{HandlerError, HandlerResult};
 
 /// The parts, for benchmarks and models. Not covered by semantic versioning.
 #[doc(hidden)]

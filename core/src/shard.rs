@@ -11,7 +11,7 @@ use crate::chunk::{Appender, CHUNK_BYTES, Chunk, Claim, ClaimArea, FIRST_RECORD,
 use crate::clock::Clock;
 use crate::config::{Limits, Overflow, WhenFull};
 use crate::inbox::{Inbox, InboxState};
-use crate::lane::{Held, Lane};
+use crate::lane::{Held, Lane, Pushed, Replay};
 use crate::log::{Log, LogWriter};
 use crate::message::{self, Context, Layout, NewMessage, Record};
 use crate::snapshot::Snapshot;
@@ -113,6 +113,8 @@ struct Target {
     inbox: Arc<Inbox>,
     lane: Arc<Lane>,
     filtered: bool,
+    /// Whether the append at hand has brought something, so that its consumer may have to be woken.
+    touched: bool,
 }
 
 impl Partition {
@@ -247,7 +249,7 @@ impl Core {
                     break;
                 }
             };
-            self.publish(partition, state, group.addresses(), now_us, &mut appended.outcome);
+            self.publish(state, group.addresses(), now_us, &mut appended.outcome);
             appended.count += group.count;
         }
         self.end(partition, state, &appended);
@@ -285,7 +287,7 @@ impl Core {
             }
             let sequence = self.log.next();
             let now_us = self.now_us();
-            self.publish(partition, state, &[address], now_us, &mut appended.outcome);
+            self.publish(state, &[address], now_us, &mut appended.outcome);
             self.log.retain_claimed(claim.chunk(), sequence);
             appended.count = 1;
             self.end(partition, state, &appended);
@@ -324,6 +326,7 @@ impl Core {
                         inbox: Arc::clone(inbox),
                         lane: Arc::clone(lane),
                         filtered: inbox.interest.selector.is_some(),
+                        touched: false,
                     });
                 }
             });
@@ -458,7 +461,6 @@ impl Core {
     #[inline]
     fn publish(
         &mut self,
-        partition: &Partition,
         state: &mut PartitionState,
         addresses: &[usize],
         now_us: u64,
@@ -473,7 +475,7 @@ impl Core {
         }
         self.log.publish();
         let mut ended = false;
-        for target in &state.route {
+        for target in &mut state.route {
             let overflow = target.inbox.overflow;
             let (pushed, matched) = if target.filtered {
                 self.push_filtered(target, addresses, now_us)
@@ -487,11 +489,13 @@ impl Core {
                 );
                 (pushed, addresses.len())
             };
+            target.touched |= pushed != Pushed::default();
             outcome.matched += matched as u64;
             outcome.enqueued += u64::from(pushed.enqueued);
             outcome.dropped += u64::from(pushed.dropped);
             if pushed.disconnect {
                 target.inbox.advance(InboxState::Disconnected);
+                self.errands.push(Arc::clone(&target.inbox));
                 tracing::warn!(subscription = target.inbox.id, "disconnected: its queue stayed full");
                 ended = true;
             }
@@ -499,7 +503,6 @@ impl Core {
         if ended {
             state.route.retain(|target| target.inbox.state() == InboxState::Open);
         }
-        let _ = partition;
     }
 
     #[cold]
@@ -508,7 +511,7 @@ impl Core {
         target: &Target,
         addresses: &[usize],
         now_us: u64,
-    ) -> (crate::lane::Pushed, usize) {
+    ) -> (Pushed, usize) {
         let mut wanted = Group { addresses: [0; GROUP], count: 0 };
         for &address in addresses {
             // SAFETY: written and not let go.
@@ -530,7 +533,7 @@ impl Core {
 
     /// What an append ends with: counts, and a look for consumers that sleep.
     #[inline]
-    fn end(&mut self, partition: &Partition, state: &PartitionState, appended: &Appended) {
+    fn end(&mut self, partition: &Partition, state: &mut PartitionState, appended: &Appended) {
         if appended.count == 0 {
             return;
         }
@@ -538,8 +541,8 @@ impl Core {
         self.figures.published.add(appended.count as u64);
         // SYNC asleep: pairs with WaitCell::prepare.
         light_fence();
-        for target in &state.route {
-            if target.inbox.arrivals.is_armed() {
+        for target in &mut state.route {
+            if std::mem::take(&mut target.touched) && target.inbox.arrivals.is_armed() {
                 self.errands.push(Arc::clone(&target.inbox));
             }
         }
@@ -588,8 +591,11 @@ impl Core {
         None
     }
 
-    /// The shard must tell `lane` what expires.
-    pub(crate) fn watch(&mut self, inbox: &Arc<Inbox>, lane: &Arc<Lane>) {
+    /// Makes the lane of an inbox that begins in the past, before any route has it.
+    pub(crate) fn begin_replay(&mut self, inbox: &Arc<Inbox>, replay: Replay) {
+        let cursor = replay.cursor.max(self.log.log().low());
+        let replay = Replay { cursor, ..replay };
+        let lane = inbox.make_lane(self.held.shard, self.log.log(), Some(replay));
         self.catching_up.push((Arc::clone(inbox), Arc::clone(lane)));
     }
 
