@@ -78,8 +78,7 @@ mod tests {
     #[test]
     fn it_opens_after_failures_in_a_row_and_tries_one_message_after_the_cool_down() {
         let at = Duration::from_secs;
-        let config =
-            CircuitBreaker { failures: NonZeroUsize::new(2).unwrap(), cool_down: at(10) };
+        let config = CircuitBreaker { failures: NonZeroUsize::new(2).unwrap(), cool_down: at(10) };
         let mut breaker = Breaker::new(Some(config));
         assert!(breaker.record(false, || at(0)));
         assert!(breaker.record(true, || at(0)));

@@ -149,7 +149,10 @@ impl Broker {
         validate_name(name)?;
         if name.starts_with('$') {
             let reason = NameRule::Reserved;
-            return Err(ConfigError::InvalidName(crate::error::InvalidName { position: 0, reason }));
+            return Err(ConfigError::InvalidName(crate::error::InvalidName {
+                position: 0,
+                reason,
+            }));
         }
         in_range("partitions", partitions, 1, MAX_PARTITIONS)?;
         let mut control = self.inner.control();
@@ -892,10 +895,9 @@ impl Inner {
         match start {
             Start::Now => None,
             Start::Earliest => from(&|shard| shard.log.low(), Scan::default()),
-            Start::Offset(offset) => from(
-                &|shard| shard.log.low(),
-                Scan { from_offset: offset, ..Scan::default() },
-            ),
+            Start::Offset(offset) => {
+                from(&|shard| shard.log.low(), Scan { from_offset: offset, ..Scan::default() })
+            }
             Start::Time(from_us) => from(
                 &|shard| shard.log.first_where(|record| published_us(record) >= from_us),
                 Scan { from_us, ..Scan::default() },

@@ -58,8 +58,7 @@ fn wiped_page() -> &'static AtomicU32 {
         )
     };
     // SAFETY: the mapping just made. Kernels before 4.14 refuse; then forks go unnoticed.
-    if page == libc::MAP_FAILED
-        || unsafe { libc::madvise(page, bytes, libc::MADV_WIPEONFORK) } != 0
+    if page == libc::MAP_FAILED || unsafe { libc::madvise(page, bytes, libc::MADV_WIPEONFORK) } != 0
     {
         tracing::warn!("the kernel does not tell of forks: do not use a broker in a forked child");
     }

@@ -24,7 +24,8 @@ use crate::lossy;
 use crate::message::{Context, Message, Record};
 use crate::ring;
 use crate::sync::{
-    Arc, AtomicBool, AtomicU64, CachePadded, Counter, Ordering, UnsafeCell, epoch, spin_loop, yield_now,
+    Arc, AtomicBool, AtomicU64, CachePadded, Counter, Ordering, UnsafeCell, epoch, spin_loop,
+    yield_now,
 };
 
 /// Set in the cursor while the holder counts what expired before it.
@@ -232,8 +233,12 @@ impl Lane {
         let state = if replay.is_some() { LaneState::CatchingUp } else { LaneState::Live };
         let cursor = replay.as_ref().map_or(0, |replay| replay.cursor);
         let scan = replay.map(|replay| replay.scan).unwrap_or_default();
-        let catch_up = (state == LaneState::CatchingUp)
-            .then(|| CatchUp { scan: scan.clone(), taken: Vec::new(), at: 0, told: 0 });
+        let catch_up = (state == LaneState::CatchingUp).then(|| CatchUp {
+            scan: scan.clone(),
+            taken: Vec::new(),
+            at: 0,
+            told: 0,
+        });
         Self {
             shard,
             subscription,
@@ -333,11 +338,7 @@ impl Lane {
                         }
                     }
                     self.written.dropped_oldest.add(displaced);
-                    Pushed {
-                        enqueued: count as u32,
-                        dropped: displaced as u32,
-                        disconnect: false,
-                    }
+                    Pushed { enqueued: count as u32, dropped: displaced as u32, disconnect: false }
                 }
             }
         })
@@ -646,8 +647,7 @@ impl Lane {
             }
         }
         // SYNC cursor-moved: pairs with `expire`, which wins where this fails.
-        let swap =
-            self.cursor.compare_exchange(cursor, next, Ordering::AcqRel, Ordering::Acquire);
+        let swap = self.cursor.compare_exchange(cursor, next, Ordering::AcqRel, Ordering::Acquire);
         if swap.is_ok() {
             self.counted.undeferred.add(undeferred);
             self.counted.buffered.set(catch_up.taken.len() as u64);

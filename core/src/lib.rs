@@ -2,6 +2,7 @@
 
 mod baton;
 mod breaker;
+#[cfg(not(slipring_loom))]
 mod broker;
 mod chunk;
 mod clock;
@@ -19,18 +20,22 @@ mod lossy;
 mod message;
 mod overlay;
 mod pin;
+#[cfg(not(slipring_loom))]
 mod publisher;
 mod ring;
 mod shard;
 mod snapshot;
+#[cfg(not(slipring_loom))]
 mod subscription;
 mod sync;
 mod topic;
 mod trie;
 mod wait;
+#[cfg(not(slipring_loom))]
 mod worker;
 
 pub use breaker::BreakerState;
+#[cfg(not(slipring_loom))]
 pub use broker::{
     Broker, BrokerBuilder, CloseReport, HandlerSubscription, PartitionDescription,
     SubscriptionBuilder, TopicDescription,
@@ -44,14 +49,32 @@ pub use error::{
 pub use filter::{Filter, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
 pub use idle::Idle;
 pub use message::{Attributes, Message, MessageId, NewMessage, OwnedMessage};
+#[cfg(not(slipring_loom))]
 pub use publisher::{BatchError, BatchReceipt, CommitError, Loan, Receipt, Ticket, Topic};
+#[cfg(not(slipring_loom))]
 pub use subscription::{Batch, Iter, Subscription};
 pub use topic::{MAX_NAME_LEN_BYTES, MAX_NAME_SEGMENTS, Pattern, TopicName, validate_name};
+#[cfg(not(slipring_loom))]
 pub use worker::{HandlerError, HandlerResult};
 
 /// The parts, for benchmarks and models. Not covered by semantic versioning.
 #[doc(hidden)]
 pub mod internals {
+    pub use crate::baton::{Baton, Guarded};
+    pub use crate::chunk::{
+        Appender, CHUNK_BYTES, Chunk, Claim, ClaimArea, FIRST_RECORD, Pins, Pool,
+    };
+    pub use crate::log::{Log, LogWriter};
     pub use crate::snapshot::Snapshot;
+    pub use crate::wait::{WaitCell, Waiter};
+    /// The ring of `DropOldest`.
+    pub mod lossy {
+        pub use crate::lossy::*;
+    }
+    /// The plain ring.
+    pub mod ring {
+        pub use crate::ring::*;
+    }
+
     pub use crate::trie::{Merged, RECENT_CHANGES, Trie, TrieStats};
 }

@@ -64,11 +64,7 @@ impl Log {
     }
 
     /// The record at `sequence`, as [`record`](Self::record) has it.
-    pub fn pinned_record<'a>(
-        &self,
-        sequence: u64,
-        pinned: &'a epoch::Guard,
-    ) -> Option<Record<'a>> {
+    pub fn pinned_record<'a>(&self, sequence: u64, pinned: &'a epoch::Guard) -> Option<Record<'a>> {
         // SAFETY: not expired when it was looked up, so the log's token is not given back while
         // the guard lives.
         self.record(sequence, pinned).map(|address| unsafe { Record::at(address) })

@@ -131,7 +131,10 @@ impl<'a> NewMessage<'a> {
                     return Err(InvalidMessage::AttributeKeyLength { index, bytes: key.len() });
                 }
                 if value.len() > Limits::ATTRIBUTE_VALUE_BYTES {
-                    return Err(InvalidMessage::AttributeValueTooLong { index, bytes: value.len() });
+                    return Err(InvalidMessage::AttributeValueTooLong {
+                        index,
+                        bytes: value.len(),
+                    });
                 }
                 // At most 100 attributes: comparing them all is cheaper than a set.
                 if self.attributes[..index].iter().any(|&(before, _)| before == key) {
@@ -640,7 +643,8 @@ impl fmt::Display for MessageId<'_> {
             Id::Own(text) => f.write_str(text),
             Id::Derived(bits) => {
                 // 122 bits around the version and variant fields of RFC 9562.
-                let (high, middle, low) = (bits >> 74, (bits >> 62) & 0xfff, bits & ((1 << 62) - 1));
+                let (high, middle, low) =
+                    (bits >> 74, (bits >> 62) & 0xfff, bits & ((1 << 62) - 1));
                 let uuid = high << 80 | 8 << 76 | middle << 64 | 0b10 << 62 | low;
                 uuid::Uuid::from_u128(uuid).fmt(f)
             }

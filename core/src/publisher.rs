@@ -122,8 +122,8 @@ impl SequencerThread {
         let stop = std::sync::Arc::new(AtomicBool::new(false));
         let stopped = std::sync::Arc::clone(&stop);
         let (ready, wait_ready) = std::sync::mpsc::channel();
-        let thread = std::thread::Builder::new().name(format!("slipring-shard-{cpu}")).spawn(
-            move || {
+        let thread =
+            std::thread::Builder::new().name(format!("slipring-shard-{cpu}")).spawn(move || {
                 pin::pin_current_thread(cpu);
                 shard.baton.become_sequencer();
                 // The broker is not handed out before.
@@ -140,8 +140,7 @@ impl SequencerThread {
                     },
                     || stopped.load(Ordering::Acquire),
                 );
-            },
-        )?;
+            })?;
         let _ = wait_ready.recv();
         Ok(Self { stop, thread: Some(thread) })
     }
@@ -276,10 +275,7 @@ impl Topic {
     /// # Errors
     /// See [`PublishError`]; nothing was published then.
     #[inline]
-    pub fn publish<'m>(
-        &self,
-        message: impl Into<NewMessage<'m>>,
-    ) -> Result<Receipt, PublishError> {
+    pub fn publish<'m>(&self, message: impl Into<NewMessage<'m>>) -> Result<Receipt, PublishError> {
         self.publish_one(message.into(), Patience::Until(None))
     }
 
@@ -432,9 +428,7 @@ impl Topic {
         let failed = |receipt, reason| BatchError { receipt, reason };
         self.engine.check().map_err(|reason| failed(total, reason))?;
         for message in messages {
-            message
-                .layout(&self.engine.limits)
-                .map_err(|invalid| failed(total, invalid.into()))?;
+            message.layout(&self.engine.limits).map_err(|invalid| failed(total, invalid.into()))?;
         }
         let mut rest = messages;
         while let Some(first) = rest.first() {
@@ -518,9 +512,8 @@ impl Topic {
         since: Duration,
         deadline: Option<Duration>,
     ) -> Result<(), PublishError> {
-        let over = || {
-            !lane.is_full() || inbox.state() != InboxState::Open || self.engine.is_closed()
-        };
+        let over =
+            || !lane.is_full() || inbox.state() != InboxState::Open || self.engine.is_closed();
         // Longer and longer pauses: a consumer that is at work frees many slots in one.
         for pause in [16, 32, 64, 128, 256, 256, 512, 512, 1024, 1024] {
             for _ in 0..pause {

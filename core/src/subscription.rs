@@ -313,11 +313,7 @@ impl Subscription {
     /// # Errors
     /// As [`recv`](Self::recv); a loss behind the first message is told by the next call.
     #[inline]
-    pub fn poll(
-        &mut self,
-        most: usize,
-        f: impl FnMut(Message<'_>),
-    ) -> Result<usize, RecvError> {
+    pub fn poll(&mut self, most: usize, f: impl FnMut(Message<'_>)) -> Result<usize, RecvError> {
         self.check()?;
         let state = self.receiver.inbox.state();
         let count = self.receiver.poll(most, f)?;
@@ -588,10 +584,7 @@ impl<'a> IntoIterator for &'a mut Subscription {
 impl futures_core::Stream for Subscription {
     type Item = Result<OwnedMessage, RecvError>;
 
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        task: &mut TaskContext<'_>,
-    ) -> Poll<Option<Self::Item>> {
+    fn poll_next(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
         for attempt in 0..2 {
             match self.try_recv() {
                 Ok(message) => {

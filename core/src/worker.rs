@@ -321,16 +321,13 @@ impl Task {
     /// Goes to sleep until something arrives; false if it has already.
     fn sleep(self: &std::sync::Arc<Self>) -> bool {
         self.inbox.arrivals.prepare(Waiter::Work(std::sync::Arc::clone(self) as _));
-        let is_empty =
-            self.lock().as_mut().is_none_or(|running| running.receiver.is_empty());
+        let is_empty = self.lock().as_mut().is_none_or(|running| running.receiver.is_empty());
         if !is_empty || self.inbox.state() == InboxState::Ended {
             self.inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Work(_)));
             return false;
         }
         // What has come meanwhile has queued the task, or left word.
-        self.state
-            .compare_exchange(ACTIVE, IDLE, Ordering::AcqRel, Ordering::Acquire)
-            .is_ok()
+        self.state.compare_exchange(ACTIVE, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// The loop of a handler that has a thread of its own.
@@ -369,13 +366,10 @@ impl Task {
     /// Whether nothing is queued for it and its handler does not run.
     pub(crate) fn is_drained(&self) -> bool {
         match self.running.try_lock() {
-            Ok(mut running) => {
-                running.as_mut().is_none_or(|running| running.receiver.is_empty())
-            }
+            Ok(mut running) => running.as_mut().is_none_or(|running| running.receiver.is_empty()),
             Err(_) => false,
         }
     }
-
 }
 
 impl Schedule for Task {
@@ -687,9 +681,7 @@ impl Workers {
                         return After::More;
                     }
                 }
-                After::Empty
-                    if looks < LINGER && self.queued.load(Ordering::Relaxed) == 0 =>
-                {
+                After::Empty if looks < LINGER && self.queued.load(Ordering::Relaxed) == 0 => {
                     looks += 1;
                     idle.pause();
                     if self.lingers_in_vain(task) {
