@@ -86,6 +86,54 @@ impl TestTime {
     }
 }
 
+/// Time stamps of one writer, in microseconds since the Unix epoch: never going back.
+///
+/// Reads the TSC, where there is a good one, and asks the system's clock about twice a second.
+#[derive(Debug)]
+pub(crate) struct Stamps {
+    clock: Clock,
+    fast: quanta::Clock,
+    /// A pair of readings taken together.
+    anchor: u64,
+    anchor_us: u64,
+    last_us: u64,
+}
+
+impl Stamps {
+    /// Nanoseconds after which the system's clock is asked again: it may have been set.
+    const ANCHOR_NS: u64 = 500_000_000;
+
+    pub(crate) fn new(clock: Clock) -> Self {
+        let fast = quanta::Clock::new();
+        let (anchor, anchor_us) = (fast.raw(), clock.unix_us());
+        Self { clock, fast, anchor, anchor_us, last_us: 0 }
+    }
+
+    /// The present time.
+    #[inline]
+    pub(crate) fn now_us(&mut self) -> u64 {
+        let now = match self.clock.0 {
+            Kind::System { .. } => {
+                let elapsed = self.fast.delta_as_nanos(self.anchor, self.fast.raw());
+                if elapsed > Self::ANCHOR_NS {
+                    self.anchor_again()
+                } else {
+                    self.anchor_us + elapsed / 1000
+                }
+            }
+            Kind::Test(_) => self.clock.unix_us(),
+        };
+        self.last_us = self.last_us.max(now);
+        self.last_us
+    }
+
+    #[cold]
+    fn anchor_again(&mut self) -> u64 {
+        (self.anchor, self.anchor_us) = (self.fast.raw(), self.clock.unix_us());
+        self.anchor_us
+    }
+}
+
 /// A clock that stands still until it is told to move.
 ///
 /// ```

@@ -34,6 +34,9 @@ const COUNTING: u64 = 1 << 63;
 /// Records that a catching-up reader takes from the log in one go.
 const SCAN_BATCH: u64 = 256;
 
+/// Messages after which a poll gives their slots back, without waiting for its end.
+const RELEASE_EVERY: usize = 16;
+
 /// Words that are taken from a lossy ring in one go.
 const LOSSY_BATCH: usize = 32;
 
@@ -188,13 +191,34 @@ pub(crate) struct Replay {
     pub(crate) scan: Scan,
 }
 
-/// What happened to messages for a lane.
+/// What happened to messages for a lane: packed into one register, because a struct would go
+/// through memory right behind the stores of the records, and wait there for all of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Pushed {
-    pub(crate) enqueued: u32,
-    pub(crate) dropped: u32,
+pub(crate) struct Pushed(u64);
+
+impl Pushed {
+    const DISCONNECT: u64 = 1 << 63;
+
+    #[inline]
+    fn new(enqueued: usize, dropped: usize) -> Self {
+        Self(enqueued as u64 | (dropped as u64) << 32)
+    }
+
+    #[inline]
+    pub(crate) fn enqueued(self) -> u64 {
+        self.0 & u64::from(u32::MAX)
+    }
+
+    #[inline]
+    pub(crate) fn dropped(self) -> u64 {
+        (self.0 & !Self::DISCONNECT) >> 32
+    }
+
     /// The queue has been full for longer than the subscription allows: it ends.
-    pub(crate) disconnect: bool,
+    #[inline]
+    pub(crate) fn disconnect(self) -> bool {
+        self.0 & Self::DISCONNECT != 0
+    }
 }
 
 /// What the reader finds.
@@ -309,7 +333,7 @@ impl Lane {
                 LaneState::CatchingUp => {
                     self.written.matched.add(count as u64);
                     self.written.deferred.add(count as u64);
-                    return Pushed { enqueued: count as u32, ..Pushed::default() };
+                    return Pushed::new(count, 0);
                 }
                 LaneState::Dead => return Pushed::default(),
             }
@@ -322,7 +346,7 @@ impl Lane {
                     ring.push(&addresses[..fits]);
                     if fits == count {
                         side.full_since_us = None;
-                        return Pushed { enqueued: count as u32, ..Pushed::default() };
+                        return Pushed::new(count, 0);
                     }
                     let lost = count - fits;
                     ring.lose(lost as u64);
@@ -338,7 +362,7 @@ impl Lane {
                         }
                     }
                     self.written.dropped_oldest.add(displaced);
-                    Pushed { enqueued: count as u32, dropped: displaced as u32, disconnect: false }
+                    Pushed::new(count, displaced as usize)
                 }
             }
         })
@@ -371,7 +395,8 @@ impl Lane {
                 self.written.dropped_newest.add(lost as u64);
             }
         }
-        Pushed { enqueued: fits as u32, dropped: lost as u32, disconnect }
+        let pushed = Pushed::new(fits, lost);
+        if disconnect { Pushed(pushed.0 | Pushed::DISCONNECT) } else { pushed }
     }
 
     /// Nothing is pushed from now on.
@@ -554,6 +579,70 @@ impl Lane {
                     }
                 }
         })
+    }
+
+    /// Calls `f` with up to `most` messages of a live ring, in place, until it says to stop; ends
+    /// at whatever is not an ordinary message, which [`next`](Self::next) then tells. Slots are
+    /// given back after every [`RELEASE_EVERY`] messages and at the end, after each in a small ring.
+    #[inline]
+    pub(crate) fn poll(
+        &self,
+        reader: &mut Reader,
+        most: usize,
+        context: &Arc<Context>,
+        released: &mut impl FnMut(),
+        f: &mut impl FnMut(Message<'_>) -> bool,
+    ) -> usize {
+        /// Settles the counts, also when `f` unwinds.
+        struct Settling<'a> {
+            ring: &'a mut ring::Consumer,
+            counts: &'a Read,
+            count: usize,
+            last_us: u64,
+        }
+        impl Drop for Settling<'_> {
+            fn drop(&mut self) {
+                self.ring.release();
+                if self.count > 0 {
+                    self.counts.delivered.add(self.count as u64);
+                    self.counts.last_us.set(self.last_us);
+                }
+            }
+        }
+        let low = self.log.low();
+        let polled = self.read_side(reader, |side| {
+            let ReadSide { queue: ReadQueue::Plain(ring), pins, catch_up: None, expired: 0 } = side
+            else {
+                return 0;
+            };
+            let every = if ring.capacity() < 16 * RELEASE_EVERY { 1 } else { RELEASE_EVERY };
+            let mut settling = Settling { ring, counts: &self.counted, count: 0, last_us: 0 };
+            while settling.count < most {
+                let ring::Slot::Word(address) = settling.ring.peek() else { break };
+                // SAFETY: the slot's token keeps the record.
+                let record = unsafe { Record::at(address) };
+                if has_expired(record, low) {
+                    break;
+                }
+                pins.release_older();
+                pins.add(address);
+                settling.ring.advance();
+                settling.count += 1;
+                settling.last_us = record.published_us();
+                if settling.count % every == 0 {
+                    settling.ring.release();
+                    released();
+                }
+                if !f(Message { record, context }) {
+                    break;
+                }
+            }
+            settling.count
+        });
+        if polled > 0 {
+            released();
+        }
+        polled
     }
 
     #[inline]

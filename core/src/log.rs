@@ -146,17 +146,26 @@ impl LogWriter {
         self.next
     }
 
-    /// Gives the record at `address` the next sequence. Readers see it after
+    /// Gives the records at `addresses` the next sequences. Readers see them after
     /// [`publish`](Self::publish).
     #[inline]
-    pub fn append(&mut self, address: usize) {
-        debug_assert!(self.next - self.log.low.load(Ordering::Relaxed) < self.log.window());
-        let at = self.next as usize & (self.log.pages.len() * PAGE - 1);
-        let page = self.log.pages[at / PAGE]
-            .get_or_init(|| (0..PAGE).map(|_| AtomicUsize::new(0)).collect());
-        // SYNC slot-reused: pairs with Log::record. (An x86 store is a release store anyway.)
-        page[at % PAGE].store(address, Ordering::Release);
-        self.next += 1;
+    pub fn append(&mut self, addresses: &[usize]) {
+        let mask = self.log.pages.len() * PAGE - 1;
+        let mut rest = addresses;
+        while !rest.is_empty() {
+            let at = self.next as usize & mask;
+            let page = self.log.pages[at / PAGE]
+                .get_or_init(|| (0..PAGE).map(|_| AtomicUsize::new(0)).collect());
+            let free = &page[at % PAGE..];
+            let count = rest.len().min(free.len());
+            for (slot, &address) in free.iter().zip(rest) {
+                // SYNC slot-reused: pairs with Log::record.
+                slot.store(address, Ordering::Release);
+            }
+            rest = &rest[count..];
+            self.next += count as u64;
+        }
+        debug_assert!(self.next - self.log.low.load(Ordering::Relaxed) <= self.log.window());
     }
 
     /// Shows readers all that was appended.

@@ -410,7 +410,13 @@ impl Topic {
         message.layout(&self.engine.limits)?;
         let partition = self.entry.partition(message.key);
         let messages = std::slice::from_ref(&message);
-        let appended = self.append(partition, messages, patience, Duration::ZERO)?;
+        let appended = match patience {
+            // Not through `append`: every copy of the result costs (see `Pushed`).
+            Patience::Until(_) => self.engine.shards[partition.shard]
+                .baton
+                .run(|core| core.append(partition, messages, Duration::ZERO)),
+            Patience::None => self.append(partition, messages, patience, Duration::ZERO)?,
+        };
         if appended.stop.is_none() {
             return self.receipt(partition, appended);
         }

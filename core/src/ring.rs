@@ -191,6 +191,11 @@ pub struct Consumer {
 }
 
 impl Consumer {
+    /// Messages that fit.
+    pub fn capacity(&self) -> usize {
+        self.shared.capacity as usize
+    }
+
     /// Looks at the next word without taking it.
     #[inline]
     pub fn peek(&self) -> Slot {

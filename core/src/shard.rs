@@ -8,19 +8,23 @@
 
 use crate::baton::{Baton, Guarded};
 use crate::chunk::{Appender, CHUNK_BYTES, Claim, ClaimArea, FIRST_RECORD, Pool};
-use crate::clock::Clock;
+use crate::clock::{Clock, Stamps};
 use crate::config::{Limits, Overflow, WhenFull};
 use crate::inbox::{Inbox, InboxState};
 use crate::lane::{Held, Lane, Pushed, Replay};
 use crate::log::{Log, LogWriter};
-use crate::message::{self, Context, Layout, NewMessage, Record};
+use crate::message::{self, Context, Layout, NewMessage, Place, Record};
 use crate::snapshot::Snapshot;
 use crate::sync::{Arc, Counter, UnsafeCell, light_fence};
 use crate::trie::Trie;
+use arrayvec::ArrayVec;
 use std::time::Duration;
 
 /// Messages that are pushed to a lane in one go.
 const GROUP: usize = 64;
+
+/// Addresses of the records of a group.
+type Group = ArrayVec<usize, GROUP>;
 
 /// The routing table: which subscription wants which topics.
 pub(crate) type Routes = Trie<Arc<Inbox>>;
@@ -66,14 +70,11 @@ impl Shard {
             pool: Arc::clone(pool),
             when_full,
             limits,
-            clock,
-            last_us: 0,
+            stamps: Stamps::new(clock),
             context: Arc::clone(context),
             routing: std::sync::Arc::clone(routing),
             errands: Vec::new(),
             catching_up: Vec::new(),
-            group: Vec::with_capacity(GROUP),
-            wanted: Vec::with_capacity(GROUP),
             closed: false,
             figures: std::sync::Arc::clone(&figures),
         };
@@ -95,17 +96,19 @@ pub(crate) struct Partition {
 // SAFETY: the cell is reached with `Held` alone.
 unsafe impl Sync for Partition {}
 
-#[derive(Debug, Default)]
+/// The version of no snapshot.
+const UNRESOLVED: u64 = u64::MAX;
+
+#[derive(Debug)]
 struct PartitionState {
     next_offset: u64,
     deleted: bool,
     route: Vec<Target>,
     /// One of `route` may make a publisher wait.
     may_block: bool,
-    /// The snapshot and the trie that `route` is of; 0 before the first.
+    /// The snapshot and the trie that `route` is of.
     snapshot_version: u64,
     trie_version: u64,
-    resolved: bool,
 }
 
 /// A subscription that a partition's messages go to.
@@ -124,7 +127,14 @@ impl Partition {
             id,
             shard,
             topic,
-            state: UnsafeCell::new(PartitionState::default()),
+            state: UnsafeCell::new(PartitionState {
+                next_offset: 0,
+                deleted: false,
+                route: Vec::new(),
+                may_block: false,
+                snapshot_version: UNRESOLVED,
+                trie_version: 0,
+            }),
             published: Counter::default(),
             published_bytes: Counter::default(),
         }
@@ -173,18 +183,13 @@ pub(crate) struct Core {
     pool: Arc<Pool>,
     when_full: WhenFull,
     limits: Limits,
-    clock: Clock,
-    /// Time stamps never go back within a shard.
-    last_us: u64,
+    stamps: Stamps,
     context: Arc<Context>,
     routing: std::sync::Arc<Snapshot<Routes>>,
     /// Inboxes whose consumer is to be woken when the baton has been let go.
     errands: Vec<Arc<Inbox>>,
     /// Subscriptions that read the log and must be told what expires.
     catching_up: Vec<(Arc<Inbox>, Arc<Lane>)>,
-    /// Scratch: the addresses of the records at hand, and of those that a filter wants.
-    group: Vec<usize>,
-    wanted: Vec<usize>,
     closed: bool,
     figures: std::sync::Arc<ShardFigures>,
 }
@@ -224,7 +229,7 @@ impl Core {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn append_to(
         &mut self,
         partition: &Partition,
@@ -232,30 +237,26 @@ impl Core {
         messages: &[NewMessage<'_>],
         waited: Duration,
     ) -> Appended {
-        let mut appended = Appended {
-            count: 0,
-            first_offset: state.next_offset,
-            outcome: Outcome::default(),
-            stop: self.begin(partition, state),
-        };
-        if appended.stop.is_some() {
-            return appended;
-        }
-        let now_us = self.now_us();
-        let mut group = std::mem::take(&mut self.group);
-        while appended.count < messages.len() {
-            group.clear();
-            let rest = &messages[appended.count..];
-            appended.stop = self.write_group(partition, state, rest, waited, &mut group);
-            if appended.stop.is_some() {
-                break;
+        // Kept apart until the end: a result that is moved is read from memory right behind the
+        // stores of the records, and waits there for all of them.
+        let first_offset = state.next_offset;
+        let (mut count, mut outcome) = (0, Outcome::default());
+        let mut stop = self.begin(partition, state);
+        if stop.is_none() {
+            let now_us = self.stamps.now_us();
+            while count < messages.len() {
+                let mut group = Group::new();
+                let rest = &messages[count..];
+                stop = self.write_group(partition, state, rest, waited, now_us, &mut group);
+                if stop.is_some() {
+                    break;
+                }
+                self.publish(state, &group, now_us, &mut outcome);
+                count += group.len();
             }
-            self.publish(state, &group, now_us, &mut appended.outcome);
-            appended.count += group.len();
+            self.end(partition, state, count);
         }
-        self.group = group;
-        self.end(partition, state, &appended);
-        appended
+        Appended { count, first_offset, outcome, stop }
     }
 
     /// Publishes the record that was written into `claim`.
@@ -288,25 +289,33 @@ impl Core {
                 return appended;
             }
             let sequence = self.log.next();
-            let now_us = self.now_us();
+            let now_us = self.stamps.now_us();
+            let place = Place {
+                offset: state.next_offset,
+                published_us: now_us,
+                partition: partition.id,
+                sequence_low: sequence as u32,
+            };
+            // SAFETY: the claim's record, which nobody else has seen yet.
+            unsafe { message::stamp(claim.at(), place) };
             self.publish(state, &[address], now_us, &mut appended.outcome);
             self.log.retain_claimed(claim.chunk(), sequence);
             appended.count = 1;
-            self.end(partition, state, &appended);
+            self.end(partition, state, 1);
             appended
         })
     }
 
     /// What an append begins with: may it go on, and with which route?
-    #[inline]
+    #[inline(always)]
     fn begin(&mut self, partition: &Partition, state: &mut PartitionState) -> Option<Stop> {
         if self.closed {
             return Some(Stop::Closed);
         }
-        if state.deleted {
-            return Some(Stop::Deleted);
-        }
-        if !state.resolved || state.snapshot_version != self.routing.version() {
+        if state.snapshot_version != self.routing.version() {
+            if state.deleted {
+                return Some(Stop::Deleted);
+            }
             self.resolve(partition, state);
         }
         None
@@ -319,7 +328,9 @@ impl Core {
         let snapshot_version = self.routing.version();
         let trie = self.routing.load();
         // Most changes concern other topics, and then this one's route stands.
-        if !state.resolved || trie.concerns(state.trie_version, &partition.topic) {
+        if state.snapshot_version == UNRESOLVED
+            || trie.concerns(state.trie_version, &partition.topic)
+        {
             state.route.clear();
             trie.for_each_match(&partition.topic, |_, inbox| {
                 if inbox.state() == InboxState::Open {
@@ -337,21 +348,21 @@ impl Core {
                 .iter()
                 .any(|target| matches!(target.inbox.overflow, Overflow::Block { .. }));
         }
-        state.resolved = true;
         state.snapshot_version = snapshot_version;
         state.trie_version = trie.version();
     }
 
     /// Writes the next messages into one chunk: as many as fit there, into a group, and into the
     /// subscriptions that block. At least one, or the reason why not.
-    #[inline]
+    #[inline(always)]
     fn write_group(
         &mut self,
         partition: &Partition,
         state: &PartitionState,
         messages: &[NewMessage<'_>],
         waited: Duration,
-        group: &mut Vec<usize>,
+        now_us: u64,
+        group: &mut Group,
     ) -> Option<Stop> {
         let mut room = Room { most: messages.len().min(GROUP), ask_filters: false };
         if state.may_block {
@@ -361,6 +372,12 @@ impl Core {
             };
         }
         for message in &messages[..room.most] {
+            let place = Place {
+                offset: state.next_offset + group.len() as u64,
+                published_us: now_us,
+                partition: partition.id,
+                sequence_low: (self.log.next() + group.len() as u64) as u32,
+            };
             // Checked by the publisher before it came here.
             let Ok(layout) = message.layout(&self.limits) else { break };
             let bytes = layout.bytes();
@@ -368,7 +385,7 @@ impl Core {
                 Some(at) => at,
                 None if !group.is_empty() => break,
                 None if bytes > CHUNK_BYTES - FIRST_RECORD => {
-                    return self.write_large(partition, state, message, layout, waited, group);
+                    return self.write_large(state, message, layout, place, waited, group);
                 }
                 None => match self.next_chunk(bytes) {
                     Ok(at) => at,
@@ -376,7 +393,7 @@ impl Core {
                 },
             };
             // SAFETY: the appender's room is ours, aligned and large enough.
-            unsafe { message::write(at, message, layout, partition.id) };
+            unsafe { message::write(at, message, layout, place) };
             if room.ask_filters {
                 // SAFETY: just written, and the chunk is ours.
                 let record = unsafe { Record::at(at as usize) };
@@ -395,12 +412,12 @@ impl Core {
     #[cold]
     fn write_large(
         &mut self,
-        partition: &Partition,
         state: &PartitionState,
         message: &NewMessage<'_>,
         layout: Layout,
+        place: Place,
         waited: Duration,
-        group: &mut Vec<usize>,
+        group: &mut Group,
     ) -> Option<Stop> {
         let stop = self.make_room(layout.bytes() + FIRST_RECORD);
         if stop.is_some() {
@@ -410,7 +427,7 @@ impl Core {
             return Some(Stop::NoMemory);
         };
         // SAFETY: the block is new, aligned and large enough.
-        unsafe { message::write(at, message, layout, partition.id) };
+        unsafe { message::write(at, message, layout, place) };
         // SAFETY: just written, and the block is ours.
         let record = unsafe { Record::at(at as usize) };
         let stop = self.decide(state, record, waited);
@@ -474,8 +491,8 @@ impl Core {
         None
     }
 
-    /// Gives the records at `addresses`, all in one chunk, their place, and pushes them.
-    #[inline]
+    /// Takes the records at `addresses`, all in one chunk, into the log, and pushes them.
+    #[inline(always)]
     fn publish(
         &mut self,
         state: &mut PartitionState,
@@ -483,13 +500,8 @@ impl Core {
         now_us: u64,
         outcome: &mut Outcome,
     ) {
-        for &address in addresses {
-            let at = std::ptr::with_exposed_provenance_mut(address);
-            // SAFETY: a record of ours that nobody else has seen yet.
-            unsafe { message::stamp(at, state.next_offset, now_us, self.log.next()) };
-            self.log.append(address);
-            state.next_offset += 1;
-        }
+        self.log.append(addresses);
+        state.next_offset += addresses.len() as u64;
         self.log.publish();
         let mut ended = false;
         for target in &mut state.route {
@@ -508,9 +520,9 @@ impl Core {
             };
             target.touched |= pushed != Pushed::default();
             outcome.matched += matched as u64;
-            outcome.enqueued += u64::from(pushed.enqueued);
-            outcome.dropped += u64::from(pushed.dropped);
-            if pushed.disconnect {
+            outcome.enqueued += pushed.enqueued();
+            outcome.dropped += pushed.dropped();
+            if pushed.disconnect() {
                 target.inbox.advance(InboxState::Disconnected);
                 self.errands.push(Arc::clone(&target.inbox));
                 tracing::warn!(
@@ -532,32 +544,32 @@ impl Core {
         addresses: &[usize],
         now_us: u64,
     ) -> (Pushed, usize) {
-        self.wanted.clear();
+        let mut wanted = Group::new();
         for &address in addresses {
             // SAFETY: written and not let go.
             let record = unsafe { Record::at(address) };
             if target.inbox.interest.selects(record, &self.context) {
-                self.wanted.push(address);
+                wanted.push(address);
             }
         }
         let pushed = target.lane.push(
             &mut self.held,
-            &self.wanted,
+            &wanted,
             &mut self.appender,
             target.inbox.overflow,
             now_us,
         );
-        (pushed, self.wanted.len())
+        (pushed, wanted.len())
     }
 
     /// What an append ends with: counts, and a look for consumers that sleep.
-    #[inline]
-    fn end(&mut self, partition: &Partition, state: &mut PartitionState, appended: &Appended) {
-        if appended.count == 0 {
+    #[inline(always)]
+    fn end(&mut self, partition: &Partition, state: &mut PartitionState, count: usize) {
+        if count == 0 {
             return;
         }
-        partition.published.add(appended.count as u64);
-        self.figures.published.add(appended.count as u64);
+        partition.published.add(count as u64);
+        self.figures.published.add(count as u64);
         // SYNC asleep: pairs with WaitCell::prepare.
         light_fence();
         for target in &mut state.route {
@@ -565,12 +577,6 @@ impl Core {
                 self.errands.push(Arc::clone(&target.inbox));
             }
         }
-    }
-
-    #[inline]
-    fn now_us(&mut self) -> u64 {
-        self.last_us = self.last_us.max(self.clock.unix_us());
-        self.last_us
     }
 
     /// Ends the current chunk and begins another, letting old ones expire to stay in the budget.
@@ -648,6 +654,7 @@ impl Core {
             // SAFETY: checked just above; the baton is held.
             let state = unsafe { &mut *state };
             state.deleted = true;
+            state.snapshot_version = UNRESOLVED;
             state.route = Vec::new();
         });
     }

@@ -130,28 +130,37 @@ impl Receiver {
         }
     }
 
-    /// Takes up to `most` messages that are queued and calls `f` with each, in place. Ends early
-    /// before a loss, which the next call then reports.
+    /// Takes up to `most` messages that are queued and calls `f` with each, in place, until it says
+    /// to stop. Ends early before a loss, which the next call then reports.
     #[inline]
     pub(crate) fn poll(
         &mut self,
         most: usize,
-        mut f: impl FnMut(Message<'_>),
+        mut f: impl FnMut(Message<'_>) -> bool,
     ) -> Result<usize, RecvError> {
         if self.untold > 0 {
             return Err(RecvError::Lagged(std::mem::take(&mut self.untold)));
         }
         let mut count = 0;
-        self.pass_turn();
+        let mut going_on = true;
         for _ in 0..self.engine.shards.len() {
-            while count < most {
+            self.pass_turn();
+            while going_on && count < most {
+                let polled = self.poll_ring(most - count, |message| {
+                    going_on = f(message);
+                    going_on
+                });
+                count += polled;
+                if polled > 0 {
+                    continue;
+                }
+                // Whatever is not an ordinary message in a plain ring.
                 match self.next_of_turn(most - count) {
                     Next::Record(address) => {
                         self.done_with_older();
-                        count += 1;
-                        // The slot is free as soon as `f` has the message.
                         self.release();
-                        f(self.message(address));
+                        count += 1;
+                        going_on = f(self.message(address));
                     }
                     Next::Lagged(lost) if count == 0 => return Err(RecvError::Lagged(lost)),
                     Next::Lagged(lost) => {
@@ -161,12 +170,24 @@ impl Receiver {
                     Next::CaughtUp | Next::Empty => break,
                 }
             }
-            if count == most {
+            if !going_on || count == most {
                 break;
             }
-            self.pass_turn();
         }
         Ok(count)
+    }
+
+    #[inline]
+    fn poll_ring(&mut self, most: usize, mut f: impl FnMut(Message<'_>) -> bool) -> usize {
+        let Self { inbox, engine, reader, turn, .. } = self;
+        let Some(lane) = inbox.lane(*turn) else { return 0 };
+        let blocks = matches!(inbox.overflow, Overflow::Block { .. });
+        let mut released = || {
+            if blocks && inbox.space.is_armed_after_fence() {
+                inbox.space.wake();
+            }
+        };
+        lane.poll(reader, most, &engine.context, &mut released, &mut f)
     }
 }
 
@@ -313,10 +334,17 @@ impl Subscription {
     /// # Errors
     /// As [`recv`](Self::recv); a loss behind the first message is told by the next call.
     #[inline]
-    pub fn poll(&mut self, most: usize, f: impl FnMut(Message<'_>)) -> Result<usize, RecvError> {
+    pub fn poll(
+        &mut self,
+        most: usize,
+        mut f: impl FnMut(Message<'_>),
+    ) -> Result<usize, RecvError> {
         self.check()?;
         let state = self.receiver.inbox.state();
-        let count = self.receiver.poll(most, f)?;
+        let count = self.receiver.poll(most, |message| {
+            f(message);
+            true
+        })?;
         if count > 0 {
             self.idle.found();
             if self.event.is_some() {
