@@ -11,7 +11,7 @@ use crate::interest::is_inside_filter;
 use crate::lane::Lane;
 use crate::message::{self, Context, MessageId, NewMessage};
 use crate::pin;
-use crate::shard::{Appended, Partition, Shard, Stop};
+use crate::shard::{Appended, Core, Partition, Shard, Stop};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, current_thread, spin_loop, yield_now};
 use crate::wait::{WaitCell, Waiter};
 use std::fmt;
@@ -410,19 +410,33 @@ impl Topic {
         message.layout(&self.engine.limits)?;
         let partition = self.entry.partition(message.key);
         let messages = std::slice::from_ref(&message);
-        let appended = match patience {
-            // Not through `append`: every copy of the result costs (see `Pushed`).
-            Patience::Until(_) => self.engine.shards[partition.shard]
-                .baton
-                .run(|core| core.append(partition, messages, Duration::ZERO)),
-            Patience::None => self.append(partition, messages, patience, Duration::ZERO)?,
+        // The receipt is written where it is returned, from registers: a result that is moved is
+        // read from memory right behind the stores of the record, and waits there for all of them.
+        let mut result = Err(PublishError::WouldBlock);
+        let mut stopped = None;
+        let work = |core: &mut Core| {
+            let appended = core.append(partition, messages, Duration::ZERO);
+            if appended.stop.is_none() {
+                result = self.receipt(partition, appended);
+            } else {
+                stopped = Some(appended);
+            }
         };
-        if appended.stop.is_none() {
-            return self.receipt(partition, appended);
+        let baton = &self.engine.shards[partition.shard].baton;
+        match patience {
+            Patience::Until(_) => baton.run(work),
+            // A busy baton leaves the result as it is.
+            Patience::None => drop(baton.try_run(work)),
         }
-        let mut total = BatchReceipt::default();
-        let last = self.wait_and_append(partition, messages, patience, appended, &mut total)?;
-        self.receipt(partition, last)
+        match stopped {
+            None => result,
+            Some(appended) => {
+                let mut total = BatchReceipt::default();
+                let last =
+                    self.wait_and_append(partition, messages, patience, appended, &mut total)?;
+                self.receipt(partition, last)
+            }
+        }
     }
 
     fn batch(
@@ -561,7 +575,7 @@ impl Topic {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn receipt(&self, partition: &Partition, appended: Appended) -> Result<Receipt, PublishError> {
         match appended.stop {
             None => Ok(Receipt {

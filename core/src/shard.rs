@@ -215,7 +215,7 @@ impl Guarded for Core {
 impl Core {
     /// Publishes `messages` to `partition` in order, as many as go; `waited` is how long their
     /// publisher has been waiting for subscriptions that block.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn append(
         &mut self,
         partition: &Partition,

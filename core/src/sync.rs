@@ -131,6 +131,38 @@ pub(crate) use asymmetric::{heavy_fence, light_fence, register as register_asymm
 /// lines that the prefetcher fetches together.
 pub(crate) type CachePadded<T> = crossbeam_utils::CachePadded<T>;
 
+/// A number that tells this thread from every other that ever was; never 0.
+#[inline]
+pub(crate) fn thread_token() -> u64 {
+    token::THIS_THREAD.with(|token| match token.get() {
+        0 => token::assign(token),
+        token => token,
+    })
+}
+
+mod token {
+    use std::cell::Cell;
+
+    #[cfg(not(slipring_loom))]
+    thread_local! {
+        pub(super) static THIS_THREAD: Cell<u64> = const { Cell::new(0) };
+    }
+
+    #[cfg(slipring_loom)]
+    loom::thread_local! {
+        pub(super) static THIS_THREAD: Cell<u64> = Cell::new(0);
+    }
+
+    #[cold]
+    pub(super) fn assign(token: &Cell<u64>) -> u64 {
+        static LAST: std::sync::Mutex<u64> = std::sync::Mutex::new(0);
+        let mut last = LAST.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *last += 1;
+        token.set(*last);
+        *last
+    }
+}
+
 /// A count that one thread at a time adds to and others may read: no read-modify-write.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
