@@ -133,9 +133,10 @@ impl<V: Clone> Trie<V> {
     /// patterns do.
     #[inline]
     pub fn for_each_match(&self, topic: &str, f: impl FnMut(u64, &V)) {
-        let Some(topic_hashes) = TopicHashes::of(topic, &self.hasher) else {
+        let mut topic_hashes = TopicHashes::new();
+        if !topic_hashes.fill(topic, &self.hasher) {
             return;
-        };
+        }
         let mut hits = Hits::new();
         Walk {
             trie: self,
@@ -598,26 +599,28 @@ struct TopicHashes {
 }
 
 impl TopicHashes {
-    /// `None` if there are too many segments for any pattern to match.
     #[inline(always)]
-    fn of(topic: &str, hasher: &Hasher) -> Option<Self> {
+    fn new() -> Self {
+        Self { prefixes: [0; MAX_NAME_SEGMENTS + 1], depth: 0 }
+    }
+
+    /// Takes the topic in; false if there are too many segments for any pattern to match.
+    #[inline(always)]
+    fn fill(&mut self, topic: &str, hasher: &Hasher) -> bool {
         let text = topic.as_bytes();
-        let mut hashes = Self {
-            prefixes: [0; MAX_NAME_SEGMENTS + 1],
-            depth: 0,
-        };
         let mut start = 0;
         let mut prefix = 0u64;
-        loop {
+        for depth in 1..=MAX_NAME_SEGMENTS {
             let (hash, end) = hasher.segment(text, start);
             prefix = prefix.wrapping_mul(RUN_BASE).wrapping_add(hash);
-            hashes.depth += 1;
-            *hashes.prefixes.get_mut(hashes.depth)? = prefix;
+            self.prefixes[depth] = prefix;
             if end >= text.len() {
-                return Some(hashes);
+                self.depth = depth;
+                return true;
             }
             start = end + 1;
         }
+        false
     }
 
     #[inline(always)]
@@ -1058,7 +1061,9 @@ impl<V: Clone> Walk<'_, '_, V> {
     fn leaf(&mut self, anchor: u64, run_len: usize) {
         let run = self.topic.run(self.topic.depth - run_len, run_len);
         let key = self.trie.hasher.key(anchor, run, run_len, Follows::End);
-        if let Some(leaf) = self.trie.leaves.get(key) {
+        if self.trie.leaves.may_have(key)
+            && let Some(leaf) = self.trie.leaves.get(key)
+        {
             self.hits.push(leaf);
         }
     }
@@ -1066,19 +1071,21 @@ impl<V: Clone> Walk<'_, '_, V> {
     /// Follows the runs from `position` that have a wildcard behind them.
     #[inline(always)]
     fn branches(&mut self, anchor: u64, position: usize, run_lens: u32, is_behind_any: bool) {
-        each_bit(
-            run_lens & bits_up_to(self.topic.depth - position),
-            |run_len| {
-                let run = self.topic.run(position, run_len);
-                let key = self
-                    .trie
-                    .hasher
-                    .key(anchor, run, run_len, Follows::Wildcard);
-                if let Some(&branch) = self.trie.branches.get(key) {
-                    self.branch(key, branch, position + run_len, is_behind_any);
-                }
-            },
-        );
+        let key = |walk: &Self, run_len| {
+            let run = walk.topic.run(position, run_len);
+            walk.trie.hasher.key(anchor, run, run_len, Follows::Wildcard)
+        };
+        // First all filters, without a branch that could be mispredicted.
+        let mut likely = 0;
+        each_bit(run_lens & bits_up_to(self.topic.depth - position), |run_len| {
+            likely |= u32::from(self.trie.branches.may_have(key(self, run_len))) << run_len;
+        });
+        each_bit(likely, |run_len| {
+            let key = key(self, run_len);
+            if let Some(&branch) = self.trie.branches.get(key) {
+                self.branch(key, branch, position + run_len, is_behind_any);
+            }
+        });
     }
 
     /// Goes through the wildcards behind a run that ends at `position`.

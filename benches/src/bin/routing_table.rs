@@ -1,7 +1,8 @@
 //! Prints the routing figures (section D of the targets) of slipring and the model trie, side by
 //! side, each the median of several runs. Memory is measured in processes of their own.
 //!
-//! `routing_table [runs]`
+//! `routing_table [runs]` for all of it, `routing_table match <size>` or
+//! `routing_table change` for a part.
 
 use std::hint::black_box;
 use std::process::Command;
@@ -19,10 +20,14 @@ const SIZES: [usize; 3] = [1_000, 100_000, 1_000_000];
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [word, what, size] = &arguments[..]
-        && word == "memory"
-    {
-        return println!("{}", memory_kib(what, size.parse().expect("a number")));
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match words[..] {
+        ["memory", what, size] => {
+            return println!("{}", memory_kib(what, size.parse().expect("a number")));
+        }
+        ["change"] => return subscribing(5),
+        ["match", size] => return matching(size.parse().expect("a number"), 9),
+        _ => {}
     }
     let runs = arguments.first().map_or(5, |runs| runs.parse().expect("a number of runs"));
     for size in SIZES {
@@ -198,32 +203,26 @@ fn subscribing(runs: usize) {
         let base = Arc::new(Trie::bulk(entries(&input.patterns[..size])));
         let new: Vec<_> = entries(&input.patterns[input.patterns.len() - AT_ONCE..]).collect();
         let snapshot = Snapshot::new(Arc::clone(&base));
-        let (mut insert, mut insert_merged, mut remove, mut first) = (vec![], vec![], vec![], vec![]);
-        let per_change = |time: f64| time * 1e9 / AT_ONCE as f64;
+        let (mut insert, mut remove, mut first) = (vec![], vec![], vec![]);
         for _ in 0..runs {
             snapshot.store(Arc::clone(&base));
             let change = |trie: Trie<u32>| snapshot.store(Arc::new(trie));
-            insert.push(per_change(seconds(|| {
-                for (pattern, id, value) in &new {
-                    change(snapshot.load().insert(pattern, *id + 5_000_000, *value));
-                }
-            })));
-            remove.push(per_change(seconds(|| {
-                for (pattern, id, _) in &new {
-                    change(snapshot.load().remove(pattern, *id + 5_000_000));
-                }
-            })));
+            for (pattern, id, value) in &new {
+                let id = *id + 5_000_000;
+                insert.push(seconds(|| change(snapshot.load().insert(pattern, id, *value))));
+            }
+            for (pattern, id, _) in &new {
+                let id = *id + 5_000_000;
+                remove.push(seconds(|| change(snapshot.load().remove(pattern, id))));
+            }
             // One subscribe onto a trie without changes.
-            first.push(per_change(seconds(|| {
-                for (pattern, id, value) in &new {
-                    snapshot.store(Arc::clone(&base));
-                    change(snapshot.load().insert(pattern, *id + 5_000_000, *value));
-                }
-            })));
-            snapshot.store(Arc::clone(&base));
-            insert_merged.push(seconds(|| drop(snapshot.load().merge())));
+            for (pattern, id, value) in &new {
+                let id = *id + 5_000_000;
+                snapshot.store(Arc::clone(&base));
+                first.push(seconds(|| change(snapshot.load().insert(pattern, id, *value))));
+            }
         }
-        let [insert, remove, first] = [insert, remove, first].map(median);
+        let [insert, remove, first] = [insert, remove, first].map(|times| median(times) * 1e9);
         println!(
             "at {size}: subscribe {insert:.0} ns, unsubscribe {remove:.0} ns, first subscribe {first:.0} ns"
         );
