@@ -207,9 +207,18 @@ impl<T> Table<T> {
     }
 
     fn with_slots(count: usize) -> Self {
-        let slots = (0..count).map(|_| Slot { key: 0, value: None }).collect();
+        let slots = (0..count)
+            .map(|_| Slot {
+                key: 0,
+                value: None,
+            })
+            .collect();
         let filter = vec![0; (count * FILTER_BITS_PER_SLOT).div_ceil(64)].into_boxed_slice();
-        Self { slots, filter, len: 0 }
+        Self {
+            slots,
+            filter,
+            len: 0,
+        }
     }
 
     /// The slots a fresh table has for `len` entries: half full, and one empty slot at least.
@@ -256,7 +265,10 @@ impl<T> Table<T> {
             }
         }
         self.len += usize::from(self.slots[at].value.is_none());
-        self.slots[at] = Slot { key, value: Some(value) };
+        self.slots[at] = Slot {
+            key,
+            value: Some(value),
+        };
         let bit = Self::home(key, self.filter.len() * 64);
         self.filter[bit / 64] |= 1 << (bit % 64);
     }
@@ -294,9 +306,14 @@ impl ChangeFilter {
     const BITS_PER_KEY: usize = 16;
 
     fn new(keys: usize) -> Self {
-        let words = (keys * Self::BITS_PER_KEY).div_ceil(64).max(Self::MIN_WORDS);
+        let words = (keys * Self::BITS_PER_KEY)
+            .div_ceil(64)
+            .max(Self::MIN_WORDS);
         let room = words * 64 / Self::BITS_PER_KEY;
-        Self { words: (0..words).map(|_| AtomicU64::new(0)).collect(), room }
+        Self {
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            room,
+        }
     }
 
     fn place(&self, key: u64) -> (&AtomicU64, u64) {

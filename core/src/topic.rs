@@ -332,7 +332,10 @@ fn matches_from_the_left(pattern: &[u8], topic: &[u8]) -> bool {
 /// Where the segment that has a byte at `from` ends.
 #[inline]
 fn segment_end(text: &[u8], from: usize) -> usize {
-    text[from..].iter().position(|&byte| byte == b'/').map_or(text.len(), |len| from + len)
+    text[from..]
+        .iter()
+        .position(|&byte| byte == b'/')
+        .map_or(text.len(), |len| from + len)
 }
 
 /// How many bytes both begin with.
@@ -346,7 +349,11 @@ fn common_len(one: &[u8], other: &[u8]) -> usize {
         }
         len += size_of::<u64>();
     }
-    len + one[len..].iter().zip(&other[len..]).take_while(|(one, other)| one == other).count()
+    len + one[len..]
+        .iter()
+        .zip(&other[len..])
+        .take_while(|(one, other)| one == other)
+        .count()
 }
 
 #[cfg(test)]
