@@ -71,9 +71,8 @@ fn build(c: &mut Criterion) {
         );
     });
     let trie = Trie::bulk(entries(&input.patterns[..90_000]));
-    let trie = entries(&input.patterns[90_000..]).fold(trie, |trie, (pattern, id, value)| {
-        trie.insert(&pattern, id + 1_000_000, value)
-    });
+    let trie = entries(&input.patterns[90_000..])
+        .fold(trie, |trie, (pattern, id, value)| trie.insert(&pattern, id + 1_000_000, value));
     group.bench_function("merge a tenth", |b| b.iter(|| trie.merge()));
 }
 

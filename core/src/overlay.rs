@@ -38,20 +38,12 @@ pub(crate) struct Overlay<T> {
 
 impl<T: Value> Overlay<T> {
     pub(crate) fn new() -> Self {
-        Self {
-            base: Arc::new(Table::new()),
-            changes: Tree::new(),
-            filter: ChangeFilter::new(0),
-        }
+        Self { base: Arc::new(Table::new()), changes: Tree::new(), filter: ChangeFilter::new(0) }
     }
 
     #[inline(always)]
     pub(crate) fn get(&self, key: u64) -> Option<&T> {
-        if self.changes.is_empty() {
-            self.base.get(key)
-        } else {
-            self.get_changed(key)
-        }
+        if self.changes.is_empty() { self.base.get(key) } else { self.get_changed(key) }
     }
 
     /// Whether there may be an entry: wrong once in sixteen, and mostly answered from the cache
@@ -133,13 +125,9 @@ impl<T: Value> Overlay<T> {
         if !Arc::ptr_eq(&self.base, &from.base) {
             return None;
         }
-        let mut rebased = Self {
-            base: Arc::clone(table),
-            changes: Tree::new(),
-            filter: ChangeFilter::new(0),
-        };
-        self.changes
-            .for_each(&mut |key, change| rebased.set(key, change.clone()));
+        let mut rebased =
+            Self { base: Arc::clone(table), changes: Tree::new(), filter: ChangeFilter::new(0) };
+        self.changes.for_each(&mut |key, change| rebased.set(key, change.clone()));
         from.changes.for_each(&mut |key, _| {
             // Undone since: only the old base has the answer.
             if self.changes.get(key).is_none() {
@@ -207,18 +195,9 @@ impl<T> Table<T> {
     }
 
     fn with_slots(count: usize) -> Self {
-        let slots = (0..count)
-            .map(|_| Slot {
-                key: 0,
-                value: None,
-            })
-            .collect();
+        let slots = (0..count).map(|_| Slot { key: 0, value: None }).collect();
         let filter = vec![0; (count * FILTER_BITS_PER_SLOT).div_ceil(64)].into_boxed_slice();
-        Self {
-            slots,
-            filter,
-            len: 0,
-        }
+        Self { slots, filter, len: 0 }
     }
 
     /// The slots a fresh table has for `len` entries: half full, and one empty slot at least.
@@ -265,10 +244,7 @@ impl<T> Table<T> {
             }
         }
         self.len += usize::from(self.slots[at].value.is_none());
-        self.slots[at] = Slot {
-            key,
-            value: Some(value),
-        };
+        self.slots[at] = Slot { key, value: Some(value) };
         let bit = Self::home(key, self.filter.len() * 64);
         self.filter[bit / 64] |= 1 << (bit % 64);
     }
@@ -306,14 +282,9 @@ impl ChangeFilter {
     const BITS_PER_KEY: usize = 16;
 
     fn new(keys: usize) -> Self {
-        let words = (keys * Self::BITS_PER_KEY)
-            .div_ceil(64)
-            .max(Self::MIN_WORDS);
+        let words = (keys * Self::BITS_PER_KEY).div_ceil(64).max(Self::MIN_WORDS);
         let room = words * 64 / Self::BITS_PER_KEY;
-        Self {
-            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
-            room,
-        }
+        Self { words: (0..words).map(|_| AtomicU64::new(0)).collect(), room }
     }
 
     fn place(&self, key: u64) -> (&AtomicU64, u64) {
@@ -438,12 +409,7 @@ fn way(key: u64, level: u32) -> u16 {
 /// `children` with the one at `at` replaced.
 fn replaced<T: Clone>(children: &[T], at: usize, child: T) -> Arc<[T]> {
     let (before, after) = (&children[..at], &children[at + 1..]);
-    before
-        .iter()
-        .cloned()
-        .chain(once(child))
-        .chain(after.iter().cloned())
-        .collect()
+    before.iter().cloned().chain(once(child)).chain(after.iter().cloned()).collect()
 }
 
 impl<T: Clone> Node<T> {
@@ -458,11 +424,8 @@ impl<T: Clone> Node<T> {
                     Self::Inner(old, Arc::from([child]))
                 } else {
                     let entry = Self::Entry(key, value);
-                    let pair = if old < new {
-                        [self.clone(), entry]
-                    } else {
-                        [entry, self.clone()]
-                    };
+                    let pair =
+                        if old < new { [self.clone(), entry] } else { [entry, self.clone()] };
                     Self::Inner(old | new, Arc::from(pair))
                 };
                 (node, true)
@@ -476,12 +439,8 @@ impl<T: Clone> Node<T> {
                 }
                 let (before, after) = children.split_at(at);
                 let entry = once(Self::Entry(key, value));
-                let children = before
-                    .iter()
-                    .cloned()
-                    .chain(entry)
-                    .chain(after.iter().cloned())
-                    .collect();
+                let children =
+                    before.iter().cloned().chain(entry).chain(after.iter().cloned()).collect();
                 (Self::Inner(present | way, children), true)
             }
         }
@@ -511,11 +470,7 @@ impl<T: Clone> Node<T> {
             }
             _ => {
                 let (before, after) = (&children[..at], &children[at + 1..]);
-                let children = before
-                    .iter()
-                    .cloned()
-                    .chain(after.iter().cloned())
-                    .collect();
+                let children = before.iter().cloned().chain(after.iter().cloned()).collect();
                 Some(Self::Inner(present & !way, children))
             }
         }

@@ -41,20 +41,13 @@ fn fold(one: u64, other: u64) -> u64 {
     (product as u64) ^ (product >> 64) as u64
 }
 
-const ODD: [u64; 4] = [
-    0xa076_1d64_78bd_642f,
-    0xe703_7ed1_a0b4_28db,
-    0x8ebc_6af0_9c88_c6e3,
-    0x5899_65cc_7537_4cc3,
-];
+const ODD: [u64; 4] =
+    [0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db, 0x8ebc_6af0_9c88_c6e3, 0x5899_65cc_7537_4cc3];
 
 impl Hasher {
     pub(crate) fn new(key_mask: u64) -> Self {
         let random = RandomState::new();
-        Self {
-            secrets: [random.hash_one(1), random.hash_one(2)],
-            key_mask,
-        }
+        Self { secrets: [random.hash_one(1), random.hash_one(2)], key_mask }
     }
 
     /// The key of what lies `run_len` segments with the hash `run` behind `anchor`.
@@ -134,10 +127,7 @@ pub(crate) fn anchor_key(branch: u64, wildcard: Wildcard) -> u64 {
 }
 
 pub(crate) fn counter_key(anchor: u64, follows: Follows, run_len: usize) -> u64 {
-    fold(
-        anchor ^ ODD[1],
-        ODD[3].wrapping_mul((run_len as u64) << 2 | (follows as u64) << 1 | 1),
-    )
+    fold(anchor ^ ODD[1], ODD[3].wrapping_mul((run_len as u64) << 2 | (follows as u64) << 1 | 1))
 }
 
 /// The keys on the way to a pattern's leaf.
@@ -160,18 +150,8 @@ pub(crate) struct Step {
 
 impl Path {
     pub(crate) fn of(pattern: &Pattern, hasher: &Hasher) -> Self {
-        let none = Step {
-            run_len: 0,
-            branch: 0,
-            wildcard: Wildcard::One,
-            anchor: 0,
-        };
-        let mut path = Self {
-            steps: [none; MAX_NAME_SEGMENTS],
-            len: 0,
-            leaf_key: 0,
-            tail_len: 0,
-        };
+        let none = Step { run_len: 0, branch: 0, wildcard: Wildcard::One, anchor: 0 };
+        let mut path = Self { steps: [none; MAX_NAME_SEGMENTS], len: 0, leaf_key: 0, tail_len: 0 };
         let text = pattern.as_str().as_bytes();
         let (mut anchor, mut run, mut run_len) = (ROOT_ANCHOR, 0u64, 0);
         let mut start = 0;
@@ -190,12 +170,7 @@ impl Path {
             };
             let branch = hasher.key(anchor, run, run_len, Follows::Wildcard);
             anchor = anchor_key(branch, wildcard);
-            path.steps[path.len] = Step {
-                run_len,
-                branch,
-                wildcard,
-                anchor,
-            };
+            path.steps[path.len] = Step { run_len, branch, wildcard, anchor };
             path.len += 1;
             (run, run_len) = (0, 0);
         }
@@ -219,10 +194,7 @@ pub(crate) struct TopicHashes {
 impl TopicHashes {
     #[inline(always)]
     pub(crate) fn new() -> Self {
-        Self {
-            prefixes: [0; MAX_NAME_SEGMENTS + 1],
-            depth: 0,
-        }
+        Self { prefixes: [0; MAX_NAME_SEGMENTS + 1], depth: 0 }
     }
 
     /// Takes the topic in; false if there are too many segments for any pattern to match.

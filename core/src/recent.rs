@@ -28,21 +28,14 @@ impl Recent {
             self.older = self.newer.take();
             self.newer_len = 0;
         }
-        self.newer = Some(Arc::new(Change {
-            pattern,
-            before: self.newer.take(),
-        }));
+        self.newer = Some(Arc::new(Change { pattern, before: self.newer.take() }));
         self.newer_len += 1;
     }
 
     /// Whether one of the last `changes` may be to a pattern that matches; true if that is more than
     /// are remembered.
     pub(crate) fn concern(&self, changes: u64, topic: &str) -> bool {
-        let older_len = if self.older.is_some() {
-            RECENT_CHANGES
-        } else {
-            0
-        };
+        let older_len = if self.older.is_some() { RECENT_CHANGES } else { 0 };
         if changes > self.newer_len + older_len {
             return true;
         }

@@ -62,10 +62,7 @@ impl<V: Clone> Trie<V> {
             leaves: Overlay::new(),
             branches: Overlay::new(),
             counters: Overlay::new(),
-            root: Root {
-                runs: 0,
-                counts: [0; MAX_NAME_SEGMENTS],
-            },
+            root: Root { runs: 0, counts: [0; MAX_NAME_SEGMENTS] },
             len: 0,
             version: 0,
             recent: Recent::default(),
@@ -110,11 +107,7 @@ impl<V: Clone> Trie<V> {
         let Some(leaf) = next.leaves.get(path.leaf_key) else {
             return next;
         };
-        let Some(Removed {
-            leaf,
-            was_last_of_pattern,
-        }) = leaf.without(pattern, id)
-        else {
+        let Some(Removed { leaf, was_last_of_pattern }) = leaf.without(pattern, id) else {
             return next;
         };
         next.leaves.set(path.leaf_key, leaf);
@@ -208,12 +201,9 @@ impl<V: Clone> Trie<V> {
         let branches = self.branches.rebase(&from.branches, &merged.branches);
         let counters = self.counters.rebase(&from.counters, &merged.counters);
         match (leaves, branches, counters) {
-            (Some(leaves), Some(branches), Some(counters)) => Self {
-                leaves,
-                branches,
-                counters,
-                ..self.clone()
-            },
+            (Some(leaves), Some(branches), Some(counters)) => {
+                Self { leaves, branches, counters, ..self.clone() }
+            }
             _ => self.clone(),
         }
     }
@@ -232,11 +222,7 @@ impl<V: Clone> Trie<V> {
 
     fn add(&mut self, pattern: &Pattern, id: u64, value: V, write: Write) {
         let path = Path::of(pattern, &self.hasher);
-        let Added {
-            leaf,
-            is_new,
-            is_new_pattern,
-        } = match self.leaves.get(path.leaf_key) {
+        let Added { leaf, is_new, is_new_pattern } = match self.leaves.get(path.leaf_key) {
             None => Added {
                 leaf: Leaf::one(pattern.clone(), id, value),
                 is_new: true,
@@ -295,10 +281,7 @@ impl<V: Clone> Trie<V> {
     fn uncount_at(&mut self, step: &Step, follows: Follows, run_len: usize) {
         let key = counter_key(step.anchor, follows, run_len);
         let count = self.counters.get(key).copied().unwrap_or(0);
-        debug_assert!(
-            count > 0,
-            "a pattern is counted out that was not counted in"
-        );
+        debug_assert!(count > 0, "a pattern is counted out that was not counted in");
         if count > 1 {
             self.counters.set(key, Some(count - 1));
             return;
@@ -353,9 +336,7 @@ impl<V: Clone> Merged<V> {
 
 impl<V> fmt::Debug for Merged<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Merged")
-            .field("from", &self.from)
-            .finish_non_exhaustive()
+        f.debug_struct("Merged").field("from", &self.from).finish_non_exhaustive()
     }
 }
 
@@ -459,11 +440,7 @@ impl Hits<'_, ()> {
 
 impl<'t, V: Clone> Hits<'t, V> {
     fn new() -> Self {
-        Self {
-            first: [None; Hits::<()>::FIRST],
-            len: 0,
-            more: vec![],
-        }
+        Self { first: [None; Hits::<()>::FIRST], len: 0, more: vec![] }
     }
 
     #[inline(always)]
@@ -559,11 +536,7 @@ impl Seen {
             self.few.push((anchor, position));
             return None;
         }
-        let least = self
-            .many
-            .get_or_insert_default()
-            .entry(anchor)
-            .or_insert(usize::MAX);
+        let least = self.many.get_or_insert_default().entry(anchor).or_insert(usize::MAX);
         let before = std::mem::replace(least, position.min(*least));
         (before != usize::MAX).then_some(before)
     }
@@ -590,11 +563,7 @@ impl<V: Clone> Walk<'_, '_, V> {
         let depth = self.topic.depth;
         self.leaf(ROOT_ANCHOR, depth);
         // A wildcard in front does not match a system name.
-        let run_lens = if is_system {
-            self.trie.root.runs & !1
-        } else {
-            self.trie.root.runs
-        };
+        let run_lens = if is_system { self.trie.root.runs & !1 } else { self.trie.root.runs };
         self.branches(ROOT_ANCHOR, 0, run_lens, false);
         while let Some(next) = self.pending.pop() {
             for position in next.from..next.until {
@@ -620,18 +589,13 @@ impl<V: Clone> Walk<'_, '_, V> {
     fn branches(&mut self, anchor: u64, position: usize, run_lens: u32, is_behind_any: bool) {
         let key = |walk: &Self, run_len| {
             let run = walk.topic.run(position, run_len);
-            walk.trie
-                .hasher
-                .key(anchor, run, run_len, Follows::Wildcard)
+            walk.trie.hasher.key(anchor, run, run_len, Follows::Wildcard)
         };
         // First all filters, without a branch that could be mispredicted.
         let mut likely = 0;
-        each_bit(
-            run_lens & bits_up_to(self.topic.depth - position),
-            |run_len| {
-                likely |= u32::from(self.trie.branches.may_have(key(self, run_len))) << run_len;
-            },
-        );
+        each_bit(run_lens & bits_up_to(self.topic.depth - position), |run_len| {
+            likely |= u32::from(self.trie.branches.may_have(key(self, run_len))) << run_len;
+        });
         each_bit(likely, |run_len| {
             let key = key(self, run_len);
             if let Some(&branch) = self.trie.branches.get(key) {
@@ -652,22 +616,11 @@ impl<V: Clone> Walk<'_, '_, V> {
             if run_lens != 0 {
                 let (from, until) = (position + 1, position + 2);
                 let anchor = anchor_key(key, Wildcard::One);
-                self.pending.push(Pending {
-                    anchor,
-                    from,
-                    until,
-                    run_lens,
-                    is_behind_any,
-                });
+                self.pending.push(Pending { anchor, from, until, run_lens, is_behind_any });
             }
         }
         if branch.any_ends | branch.any_wildcards != 0 {
-            self.any(
-                anchor_key(key, Wildcard::Any),
-                branch,
-                position,
-                is_behind_any,
-            );
+            self.any(anchor_key(key, Wildcard::Any), branch, position, is_behind_any);
         }
     }
 
@@ -691,13 +644,7 @@ impl<V: Clone> Walk<'_, '_, V> {
         let run_lens = branch.any_wildcards & bits_up_to(depth - position);
         if run_lens != 0 {
             let from = position;
-            self.pending.push(Pending {
-                anchor,
-                from,
-                until,
-                run_lens,
-                is_behind_any: true,
-            });
+            self.pending.push(Pending { anchor, from, until, run_lens, is_behind_any: true });
         }
     }
 }
@@ -713,20 +660,14 @@ mod tests {
     impl<V: Clone> Trie<V> {
         /// A trie whose keys have few bits, so that all kinds of parts collide.
         fn colliding(key_mask: u64) -> Self {
-            Self {
-                hasher: Hasher::new(key_mask),
-                ..Self::new()
-            }
+            Self { hasher: Hasher::new(key_mask), ..Self::new() }
         }
 
         /// The ids that match, each once, with their values.
         fn found(&self, topic: &str) -> BTreeMap<u64, V> {
             let mut found = BTreeMap::new();
             self.for_each_match(topic, |id, value| {
-                assert!(
-                    found.insert(id, value.clone()).is_none(),
-                    "{id} was reported twice"
-                );
+                assert!(found.insert(id, value.clone()).is_none(), "{id} was reported twice");
             });
             found
         }
@@ -747,11 +688,7 @@ mod tests {
     impl Model {
         fn ids(&self, topic: &str) -> Vec<u64> {
             let matching = self.0.keys().filter(|(pattern, _)| pattern.matches(topic));
-            matching
-                .map(|(_, id)| *id)
-                .collect::<BTreeSet<_>>()
-                .into_iter()
-                .collect()
+            matching.map(|(_, id)| *id).collect::<BTreeSet<_>>().into_iter().collect()
         }
     }
 
@@ -820,11 +757,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(trie.len(), model.0.len());
-            prop_assert_eq!(
-                before.ids(&topics[0]),
-                ids_before,
-                "an old trie has changed"
-            );
+            prop_assert_eq!(before.ids(&topics[0]), ids_before, "an old trie has changed");
             for topic in topics {
                 prop_assert_eq!(trie.ids(topic), model.ids(topic), "{}", topic);
             }
@@ -834,16 +767,8 @@ mod tests {
             prop_assert_eq!(trie.stats().leaves, distinct.len());
         }
         // Building in one go gives the same parts, and taking all away gives none.
-        let mut bulk = Trie {
-            hasher: trie.hasher.clone(),
-            ..Trie::new()
-        }
-        .built(
-            model
-                .0
-                .iter()
-                .map(|((pattern, id), value)| (pattern.clone(), *id, *value)),
-        );
+        let mut bulk = Trie { hasher: trie.hasher.clone(), ..Trie::new() }
+            .built(model.0.iter().map(|((pattern, id), value)| (pattern.clone(), *id, *value)));
         prop_assert_eq!(bulk.stats().leaves, trie.stats().leaves);
         prop_assert_eq!(bulk.stats().branches, trie.stats().branches);
         prop_assert_eq!(bulk.stats().counters, trie.stats().counters);
