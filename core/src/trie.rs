@@ -427,20 +427,19 @@ impl Root {
     }
 }
 
+/// How many leaves a match notes without allocating.
+const FIRST_HITS: usize = 8;
+
 /// The leaves that a topic may reach.
 struct Hits<'t, V> {
-    first: [Option<&'t Leaf<V>>; Hits::<()>::FIRST],
+    first: [Option<&'t Leaf<V>>; FIRST_HITS],
     len: usize,
     more: Vec<&'t Leaf<V>>,
 }
 
-impl Hits<'_, ()> {
-    const FIRST: usize = 8;
-}
-
 impl<'t, V: Clone> Hits<'t, V> {
     fn new() -> Self {
-        Self { first: [None; Hits::<()>::FIRST], len: 0, more: vec![] }
+        Self { first: [None; FIRST_HITS], len: 0, more: vec![] }
     }
 
     #[inline(always)]
@@ -457,7 +456,7 @@ impl<'t, V: Clone> Hits<'t, V> {
     /// Compares the patterns with the topic and calls `f` once for each id.
     #[inline(always)]
     fn report(&self, topic: &str, mut f: impl FnMut(u64, &V)) {
-        let mut ids = [0; Hits::<()>::FIRST];
+        let mut ids = [0; FIRST_HITS];
         let mut count = 0;
         for leaf in self.first[..self.len].iter().flatten() {
             match &*leaf.0 {
