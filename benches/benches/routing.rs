@@ -2,19 +2,24 @@
 
 use std::hint::black_box;
 
-use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BatchSize, Criterion, Throughput};
 use slipring::Pattern;
 use slipring::internals::Trie;
 use slipring_benches::routing_input::RoutingInput;
 use slipring_benches::routing_model::ModelTrie;
 
 const TOPICS: usize = 100_000;
+const ENDLESS: &str = "a cycle has no end";
+
+fn hold(id: u64) {
+    black_box(id);
+}
 
 fn entries(patterns: &[String]) -> impl Iterator<Item = (Pattern, u64, u32)> {
     patterns
         .iter()
         .enumerate()
-        .map(|(id, text)| (Pattern::new(text).unwrap(), id as u64, id as u32))
+        .map(|(id, text)| (Pattern::new(text).expect("a valid pattern"), id as u64, id as u32))
 }
 
 fn cold_match(c: &mut Criterion) {
@@ -29,10 +34,12 @@ fn cold_match(c: &mut Criterion) {
         group.throughput(Throughput::Elements(1));
         let mut topics = input.topics.iter().cycle();
         group.bench_function("slipring", |b| {
-            b.iter(|| trie.for_each_match(topics.next().unwrap(), |id, _| drop(black_box(id))));
+            b.iter(|| trie.for_each_match(topics.next().expect(ENDLESS), |id, _| hold(id)));
         });
         group.bench_function("model", |b| {
-            b.iter(|| model.for_each_match(topics.next().unwrap(), |id| drop(black_box(id))));
+            b.iter(|| {
+                model.for_each_match(topics.next().expect(ENDLESS), |id| hold(u64::from(id)))
+            });
         });
     }
 }
@@ -46,13 +53,13 @@ fn change(c: &mut Criterion) {
         let mut next = new.iter().cycle();
         let mut group = c.benchmark_group(format!("change/{size}"));
         group.bench_function("subscribe", |b| {
-            b.iter(|| trie.insert(next.next().unwrap(), u64::MAX, 0));
+            b.iter(|| trie.insert(next.next().expect(ENDLESS), u64::MAX, 0));
         });
         let old: Vec<_> = entries(old).take(10_000).collect();
         let mut next = old.iter().cycle();
         group.bench_function("unsubscribe", |b| {
             b.iter(|| {
-                let (pattern, id, _) = next.next().unwrap();
+                let (pattern, id, _) = next.next().expect(ENDLESS);
                 trie.remove(pattern, *id)
             });
         });
@@ -76,5 +83,10 @@ fn build(c: &mut Criterion) {
     group.bench_function("merge a tenth", |b| b.iter(|| trie.merge()));
 }
 
-criterion_group!(routing, cold_match, change, build);
-criterion_main!(routing);
+fn main() {
+    let mut criterion = Criterion::default().configure_from_args();
+    cold_match(&mut criterion);
+    change(&mut criterion);
+    build(&mut criterion);
+    criterion.final_summary();
+}
