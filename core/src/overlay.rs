@@ -53,6 +53,10 @@ impl<T: Value> Overlay<T> {
         self.base.may_have(key) || (!self.changes.is_empty() && self.filter.may_have(key))
     }
 
+    fn is_changed(&self, key: u64) -> bool {
+        self.filter.may_have(key) && self.changes.get(key).is_some()
+    }
+
     fn get_changed(&self, key: u64) -> Option<&T> {
         if self.filter.may_have(key)
             && let Some(change) = self.changes.get(key)
@@ -106,7 +110,7 @@ impl<T: Value> Overlay<T> {
         table.grow_to_hold(self.base.len + self.changes.len());
         for slot in &self.base.slots {
             if let Some(value) = &slot.value
-                && self.changes.get(slot.key).is_none()
+                && !self.is_changed(slot.key)
             {
                 table.insert(slot.key, value.clone());
             }
