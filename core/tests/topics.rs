@@ -110,11 +110,11 @@ fn pattern() -> impl Strategy<Value = String> {
 fn pattern_for(name: String) -> impl Strategy<Value = (String, String)> {
     let len = name.split('/').count();
     prop::collection::vec(0..5u8, len).prop_map(move |choices| {
-        let segments = name.split('/').zip(choices).filter_map(|(segment, choice)| match choice {
-            0 => Some("*"),
-            1 => Some("**"),
-            2 => Some("**/*"),
-            _ => Some(segment),
+        let segments = name.split('/').zip(choices).map(|(segment, choice)| match choice {
+            0 => "*",
+            1 => "**",
+            2 => "**/*",
+            _ => segment,
         });
         (segments.collect::<Vec<_>>().join("/"), name.clone())
     })
