@@ -32,7 +32,7 @@ const ANY: &str = "**";
 /// begins, so that of a trailing `/` is the length of the text.
 ///
 /// ```
-/// use slipring::error::NameRule;
+/// use slipring::NameRule;
 ///
 /// assert!(slipring::validate_name("sports/cricket").is_ok());
 /// let refusal = slipring::validate_name("sports//cricket").unwrap_err();
