@@ -78,3 +78,78 @@ impl fmt::Display for InvalidFilter {
 }
 
 impl std::error::Error for InvalidFilter {}
+
+/// A message that breaks a limit. Nothing of it was published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InvalidMessage {
+    /// The payload is larger than the broker allows.
+    PayloadTooLarge {
+        /// Its size.
+        bytes: usize,
+        /// The broker's limit.
+        limit: usize,
+    },
+    /// The ordering key is longer than 1,024 bytes.
+    KeyTooLong {
+        /// Its length.
+        bytes: usize,
+    },
+    /// The message id is not 1..=255 bytes.
+    IdLength {
+        /// Its length.
+        bytes: usize,
+    },
+    /// More than 100 attributes.
+    TooManyAttributes {
+        /// How many.
+        count: usize,
+    },
+    /// An attribute's key is not 1..=256 bytes.
+    AttributeKeyLength {
+        /// Which attribute.
+        index: usize,
+        /// Its key's length.
+        bytes: usize,
+    },
+    /// An attribute's value is longer than 1,024 bytes.
+    AttributeValueTooLong {
+        /// Which attribute.
+        index: usize,
+        /// Its value's length.
+        bytes: usize,
+    },
+    /// An attribute has the key of an earlier one.
+    DuplicateAttribute {
+        /// Which attribute.
+        index: usize,
+    },
+}
+
+impl fmt::Display for InvalidMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::PayloadTooLarge { bytes, limit } => {
+                write!(f, "payload of {bytes} bytes is over the limit of {limit}")
+            }
+            Self::KeyTooLong { bytes } => {
+                write!(f, "ordering key of {bytes} bytes is over the limit of 1024")
+            }
+            Self::IdLength { bytes } => write!(f, "message id of {bytes} bytes: 1 to 255 allowed"),
+            Self::TooManyAttributes { count } => {
+                write!(f, "{count} attributes are over the limit of 100")
+            }
+            Self::AttributeKeyLength { index, bytes } => {
+                write!(f, "key of attribute {index} has {bytes} bytes: 1 to 256 allowed")
+            }
+            Self::AttributeValueTooLong { index, bytes } => {
+                write!(f, "value of attribute {index} has {bytes} bytes: up to 1024 allowed")
+            }
+            Self::DuplicateAttribute { index } => {
+                write!(f, "attribute {index} has the key of an earlier one")
+            }
+        }
+    }
+}
+
+impl std::error::Error for InvalidMessage {}

@@ -19,8 +19,9 @@ mod imp {
     pub(crate) type AtomicUsize = std::sync::atomic::AtomicUsize;
     pub(crate) type AtomicPtr<T> = std::sync::atomic::AtomicPtr<T>;
     pub(crate) use std::hint::spin_loop;
-    pub(crate) use std::sync::{Arc, Condvar, Mutex};
-    pub(crate) use std::thread;
+    pub(crate) use std::sync::atomic::fence;
+    pub(crate) use std::sync::{Arc, Mutex};
+    pub(crate) use std::thread::{Thread, current as current_thread, park, yield_now};
 
     /// A cell that several threads reach under a protocol of their own; loom's checks each access.
     #[derive(Debug, Default)]
@@ -53,9 +54,122 @@ mod imp {
     pub(crate) type AtomicPtr<T> = loom::sync::atomic::AtomicPtr<T>;
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::hint::spin_loop;
-    pub(crate) use loom::sync::{Arc, Condvar, Mutex};
-    pub(crate) use loom::thread;
+    pub(crate) use loom::sync::atomic::fence;
+    pub(crate) use loom::sync::{Arc, Mutex};
+    pub(crate) use loom::thread::{Thread, current as current_thread, park, yield_now};
 }
 
 pub(crate) use imp::*;
 pub(crate) use std::sync::atomic::Ordering;
+
+#[cfg(not(any(slipring_loom, miri)))]
+mod asymmetric {
+    #![expect(clippy::disallowed_types, reason = "a flag of the process, not of a structure")]
+
+    use std::sync::Once;
+    use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
+
+    /// Whether the process is registered for expedited membarriers. It only ever turns true, and
+    /// every broker turns it true before another thread can use that broker.
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+
+    /// Asks the kernel for expedited membarriers; once per process, before the first broker.
+    pub(crate) fn register() {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            REGISTERED.store(
+                membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED),
+                Ordering::Relaxed,
+            );
+        });
+    }
+
+    fn membarrier(command: libc::c_int) -> bool {
+        // SAFETY: membarrier(2) takes three integers and touches no memory of ours.
+        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+    }
+
+    #[inline(always)]
+    pub(crate) fn light_fence() {
+        if REGISTERED.load(Ordering::Relaxed) {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            fence(Ordering::SeqCst);
+        }
+    }
+
+    #[cold]
+    pub(crate) fn heavy_fence() {
+        fence(Ordering::SeqCst);
+        if REGISTERED.load(Ordering::Relaxed) {
+            let done = membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
+            debug_assert!(done, "a registered process may always issue a membarrier");
+        }
+    }
+}
+
+#[cfg(any(slipring_loom, miri))]
+mod asymmetric {
+    use super::{Ordering, fence};
+
+    pub(crate) fn register() {}
+
+    pub(crate) fn light_fence() {
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn heavy_fence() {
+        fence(Ordering::SeqCst);
+    }
+}
+
+pub(crate) use asymmetric::{heavy_fence, light_fence, register as register_asymmetric_fences};
+
+/// `T` on cache lines of its own: what two threads write must not share a line, nor the pair of
+/// lines that the prefetcher fetches together.
+pub(crate) type CachePadded<T> = crossbeam_utils::CachePadded<T>;
+
+/// Deferred reclamation: what is [`defer`](epoch::Guard::defer)red runs when no thread is pinned
+/// that was pinned before. crossbeam-epoch; under loom, which cannot model its SeqCst protocol, a
+/// reader-writer lock that keeps the same promise.
+pub(crate) mod epoch {
+    #[cfg(not(slipring_loom))]
+    mod imp {
+        #[derive(Debug)]
+        pub(crate) struct Guard(crossbeam_epoch::Guard);
+
+        #[inline]
+        pub(crate) fn pin() -> Guard {
+            Guard(crossbeam_epoch::pin())
+        }
+
+        /// Runs `f` when every thread that is pinned now has unpinned, on whatever thread notices.
+        pub(crate) fn defer(f: impl FnOnce() + Send + 'static) {
+            let guard = crossbeam_epoch::pin();
+            guard.defer(f);
+            // Deferrals are rare (one a chunk) and each holds much memory: do not let them gather.
+            guard.flush();
+        }
+    }
+
+    #[cfg(slipring_loom)]
+    mod imp {
+        loom::lazy_static! {
+            static ref PINS: loom::sync::RwLock<()> = loom::sync::RwLock::new(());
+        }
+
+        #[derive(Debug)]
+        pub(crate) struct Guard(loom::sync::RwLockReadGuard<'static, ()>);
+
+        pub(crate) fn pin() -> Guard {
+            Guard(PINS.read().expect("no model panics while it is pinned"))
+        }
+
+        pub(crate) fn defer(f: impl FnOnce() + Send + 'static) {
+            drop(PINS.write().expect("no model panics while it is pinned"));
+            f();
+        }
+    }
+
+    pub(crate) use imp::*;
+}

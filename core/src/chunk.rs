@@ -1,0 +1,574 @@
+//! Chunks: the memory of a shard's log. A record is written into a chunk once and read in place by
+//! every subscriber.
+//!
+//! A chunk is a block of memory aligned to [`CHUNK_BYTES`], so that the address of any record tells
+//! its chunk. It begins with a header, and is recycled when its last *token* is given back. Tokens
+//! are what keeps a chunk: one for each ring slot that points into it, one for the log while it
+//! retains it, one for each outstanding claim and each message that somebody keeps.
+//!
+//! Counting a token with an atomic operation at every push would cost more than the push. So a
+//! chunk that is being appended to is *biased*: it starts with [`BIAS`] tokens, the appender counts
+//! in a plain integer what it hands out, and settles the difference once, when the chunk is full
+//! ([`Appender::seal`]). Consumers gather what they finished and give it back in one operation a
+//! batch or chunk ([`Pins`]). A message therefore costs no atomic operation at all.
+//!
+//! Two ways to get space: an [`Appender`], owned by whoever holds the shard's baton, bumps a plain
+//! position; a [`ClaimArea`], open to everyone, hands out space by `fetch_add` before it is known
+//! when, or whether, it will be published (loans and tickets). What a claim never publishes is
+//! simply not used: nothing waits for it, because the order of messages is that of the log's
+//! index, not that of their addresses.
+//!
+//! Pairs: `chunk-read` (a release of tokens / the fence before recycling) makes every read of a
+//! chunk happen before it is written again; `claim-current` (the swap of the current claim chunk /
+//! its load) makes the chunk's header visible.
+#![expect(unsafe_code, reason = "raw memory that many threads share under a token protocol")]
+
+use crate::sync::{Arc, AtomicPtr, AtomicU64, CachePadded, Mutex, Ordering, UnsafeCell, epoch, fence};
+use std::collections::HashMap;
+use std::ptr::{self, NonNull};
+
+/// Size and alignment of a chunk. Larger records get a block of several chunks for themselves; a
+/// record's header then still lies in the first of them.
+pub const CHUNK_BYTES: usize = if cfg!(slipring_loom) { 4 * 1024 } else { 256 * 1024 };
+
+/// Where the first record of a chunk begins.
+pub const FIRST_RECORD: usize = 384;
+
+/// Tokens of a chunk that is being appended to: more than can ever be handed out of one chunk.
+const BIAS: u64 = 1 << 48;
+
+#[repr(C)]
+#[derive(Debug)]
+struct Header {
+    tokens: CachePadded<AtomicU64>,
+    /// Next free byte, for claims.
+    claimed: CachePadded<AtomicU64>,
+    /// Size in units of CHUNK_BYTES; never changes.
+    units: u32,
+    /// Whom the chunk goes back to; set while it is in use. Written by the pool alone, while
+    /// nobody holds a token.
+    home: UnsafeCell<Option<Arc<Pool>>>,
+}
+
+const _: () = assert!(cfg!(slipring_loom) || size_of::<Header>() <= FIRST_RECORD);
+
+/// The address of a chunk. Copying it is free; using its memory needs a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Chunk(NonNull<Header>);
+
+// SAFETY: the header is atomics and fields that only the pool writes, while it owns the chunk
+// alone; the data is governed by tokens.
+unsafe impl Send for Chunk {}
+// SAFETY: as above.
+unsafe impl Sync for Chunk {}
+
+impl Chunk {
+    /// The chunk that holds the record at `address`.
+    #[inline]
+    pub fn of(address: usize) -> Self {
+        let base = address & !(CHUNK_BYTES - 1);
+        debug_assert!(base != 0, "an address inside a chunk");
+        // A null base would already have been dereferenced by whoever read the record.
+        Self(NonNull::new(ptr::with_exposed_provenance_mut(base)).unwrap_or(NonNull::dangling()))
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: the header outlives the chunk's use: memory goes back to the system only when
+        // the pool is dropped, and every chunk in use holds the pool.
+        unsafe { self.0.as_ref() }
+    }
+
+    fn base(self) -> *mut u8 {
+        self.0.as_ptr().cast()
+    }
+
+    /// Size in bytes, header included.
+    pub fn bytes(self) -> usize {
+        self.header().units as usize * CHUNK_BYTES
+    }
+
+    /// Adds `count` tokens. The caller has one, or is pinned while the chunk is reachable.
+    #[inline]
+    pub fn grant(self, count: u64) {
+        // Relaxed: a new token is made from one that is held, which keeps the chunk.
+        self.header().tokens.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Gives `count` tokens back; the chunk goes to its pool with the last.
+    #[inline]
+    pub fn release(self, count: u64) {
+        // SYNC chunk-read: pairs with the fence below, on whichever thread gives the last back.
+        let before = self.header().tokens.fetch_sub(count, Ordering::Release);
+        debug_assert!(before >= count, "more tokens given back than there were");
+        if before == count {
+            self.recycle();
+        }
+    }
+
+    #[cold]
+    fn recycle(self) {
+        // SYNC chunk-read: pairs with every release.
+        fence(Ordering::Acquire);
+        // SAFETY: the last token is gone, so this thread alone reaches the header.
+        let home = self.header().home.with_mut(|home| unsafe { (*home).take() });
+        if let Some(pool) = home {
+            pool.put(self);
+        }
+    }
+
+    /// Tokens now; for the decision to refuse, which reads it under the baton, and for tests.
+    pub fn tokens(self) -> u64 {
+        self.header().tokens.load(Ordering::Acquire)
+    }
+}
+
+/// Where chunks come from and go back to: free lists by size.
+#[derive(Debug)]
+pub struct Pool {
+    free: Mutex<Free>,
+    /// Bytes of chunks handed out and not yet back.
+    in_use: AtomicU64,
+    /// Bytes kept free at most; beyond, memory goes back to the system.
+    keep: usize,
+}
+
+#[derive(Debug, Default)]
+struct Free {
+    by_units: HashMap<u32, Vec<Chunk>>,
+    bytes: usize,
+}
+
+impl Pool {
+    /// A pool that keeps at most `keep` bytes of free chunks for reuse.
+    pub fn new(keep: usize) -> Arc<Self> {
+        Arc::new(Self { free: Mutex::default(), in_use: AtomicU64::new(0), keep })
+    }
+
+    /// Bytes of chunks in use.
+    pub fn in_use(&self) -> u64 {
+        self.in_use.load(Ordering::Relaxed)
+    }
+
+    /// A chunk with room for `record` bytes after its header, and `tokens` tokens; `None` when the
+    /// system has no memory. Memory is zeroed when it is new, and holds what was there before when
+    /// it is recycled.
+    fn take(self: &Arc<Self>, record: usize, tokens: u64) -> Option<Chunk> {
+        let units = (FIRST_RECORD + record).div_ceil(CHUNK_BYTES) as u32;
+        let bytes = units as usize * CHUNK_BYTES;
+        let recycled = {
+            let mut free = lock(&self.free);
+            let chunk = free.by_units.get_mut(&units).and_then(Vec::pop);
+            if chunk.is_some() {
+                free.bytes -= bytes;
+            }
+            chunk
+        };
+        let chunk = match recycled {
+            Some(chunk) => chunk,
+            None => new_chunk(units)?,
+        };
+        let header = chunk.header();
+        // SAFETY: the chunk came from the free list or is new: nobody else reaches its header.
+        header.home.with_mut(|home| unsafe { *home = Some(Arc::clone(self)) });
+        // Relaxed: the chunk is handed to others by the log, a ring or the claim area, each with
+        // a release of its own.
+        header.tokens.store(tokens, Ordering::Relaxed);
+        header.claimed.store(FIRST_RECORD as u64, Ordering::Relaxed);
+        self.in_use.fetch_add(bytes as u64, Ordering::Relaxed);
+        Some(chunk)
+    }
+
+    fn put(&self, chunk: Chunk) {
+        let bytes = chunk.bytes();
+        self.in_use.fetch_sub(bytes as u64, Ordering::Relaxed);
+        let mut free = lock(&self.free);
+        if free.bytes + bytes <= self.keep {
+            free.bytes += bytes;
+            // The most recently used chunk is taken again first: its lines are still cached.
+            free.by_units.entry(chunk.header().units).or_default().push(chunk);
+        } else {
+            drop(free);
+            free_chunk(chunk);
+        }
+    }
+
+    /// A chunk for one record alone, with one token.
+    pub fn detached(self: &Arc<Self>, record: usize) -> Option<(Chunk, *mut u8)> {
+        let chunk = self.take(record, 1)?;
+        // SAFETY: FIRST_RECORD lies inside every chunk.
+        Some((chunk, unsafe { chunk.base().add(FIRST_RECORD) }))
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // Every chunk in use holds the pool, so what is left is what is free.
+        let free = std::mem::take(&mut *lock(&self.free));
+        free.by_units.into_values().flatten().for_each(free_chunk);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> impl std::ops::DerefMut<Target = T> {
+    // A list of free chunks is whole at every moment, so a panic elsewhere does not spoil it.
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn new_chunk(units: u32) -> Option<Chunk> {
+    let base = memory::map(units as usize * CHUNK_BYTES)?;
+    base.expose_provenance();
+    let header = base.cast::<Header>();
+    let value = Header {
+        tokens: CachePadded::new(AtomicU64::new(0)),
+        claimed: CachePadded::new(AtomicU64::new(0)),
+        units,
+        home: UnsafeCell::new(None),
+    };
+    // SAFETY: the memory is new, large enough and aligned to CHUNK_BYTES.
+    unsafe { header.write(value) };
+    NonNull::new(header).map(Chunk)
+}
+
+fn free_chunk(chunk: Chunk) {
+    let bytes = chunk.bytes();
+    // SAFETY: nobody holds a token, so nobody reaches the header again.
+    unsafe { ptr::drop_in_place(chunk.0.as_ptr()) };
+    memory::unmap(chunk.base(), bytes);
+}
+
+/// Aligned, zeroed memory from the system.
+mod memory {
+    use super::CHUNK_BYTES;
+
+    #[cfg(not(any(miri, slipring_loom)))]
+    pub(super) fn map(bytes: usize) -> Option<*mut u8> {
+        use std::ptr;
+        // Map one alignment more and give back what lies outside the aligned block: the pages are
+        // zero, and none is touched before a record needs it.
+        let padded = bytes.checked_add(CHUNK_BYTES)?;
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice.
+        let start = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                padded,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return None;
+        }
+        let start = start.cast::<u8>();
+        let head = start.align_offset(CHUNK_BYTES);
+        // SAFETY: head < CHUNK_BYTES, inside the mapping.
+        let base = unsafe { start.add(head) };
+        unmap(start, head);
+        // SAFETY: head + bytes <= padded.
+        unmap(unsafe { base.add(bytes) }, padded - head - bytes);
+        Some(base)
+    }
+
+    #[cfg(not(any(miri, slipring_loom)))]
+    pub(super) fn unmap(base: *mut u8, bytes: usize) {
+        if bytes > 0 {
+            // SAFETY: the range was mapped by `map` and nothing reaches into it any more.
+            let result = unsafe { libc::munmap(base.cast(), bytes) };
+            debug_assert_eq!(result, 0, "a mapped range can be unmapped");
+        }
+    }
+
+    #[cfg(any(miri, slipring_loom))]
+    fn layout(bytes: usize) -> Option<std::alloc::Layout> {
+        std::alloc::Layout::from_size_align(bytes, CHUNK_BYTES).ok()
+    }
+
+    #[cfg(any(miri, slipring_loom))]
+    pub(super) fn map(bytes: usize) -> Option<*mut u8> {
+        // SAFETY: bytes is not zero.
+        let base = unsafe { std::alloc::alloc_zeroed(layout(bytes)?) };
+        (!base.is_null()).then_some(base)
+    }
+
+    #[cfg(any(miri, slipring_loom))]
+    pub(super) fn unmap(base: *mut u8, bytes: usize) {
+        if let Some(layout) = layout(bytes) {
+            // SAFETY: allocated by `map` with this layout.
+            unsafe { std::alloc::dealloc(base, layout) };
+        }
+    }
+}
+
+/// Space for records in order of publication; owned by whoever holds the baton.
+#[derive(Debug)]
+pub struct Appender {
+    pool: Arc<Pool>,
+    chunk: Option<Chunk>,
+    /// Address of the next free byte, and the first that is not.
+    next: usize,
+    end: usize,
+    /// Tokens handed out of the current chunk's bias.
+    handed_out: u64,
+}
+
+impl Appender {
+    /// An appender that has no chunk yet.
+    pub fn new(pool: Arc<Pool>) -> Self {
+        Self { pool, chunk: None, next: 0, end: 0, handed_out: 0 }
+    }
+
+    /// Where `bytes` (a multiple of 8) can be written, if the current chunk has room. Nothing is
+    /// taken until [`commit`](Self::commit).
+    #[inline]
+    pub fn room(&self, bytes: usize) -> Option<*mut u8> {
+        debug_assert_eq!(bytes % 8, 0);
+        (self.end - self.next >= bytes).then(|| ptr::with_exposed_provenance_mut(self.next))
+    }
+
+    /// Takes the `bytes` that `room` showed.
+    #[inline]
+    pub fn commit(&mut self, bytes: usize) {
+        debug_assert!(self.end - self.next >= bytes);
+        self.next += bytes;
+    }
+
+    /// Hands out `count` tokens of `chunk`: free of charge for the current chunk.
+    #[inline]
+    pub fn grant(&mut self, chunk: Chunk, count: u64) {
+        if self.chunk == Some(chunk) {
+            self.handed_out += count;
+        } else {
+            chunk.grant(count);
+        }
+    }
+
+    /// Takes `count` tokens of `chunk` back.
+    #[inline]
+    pub fn take_back(&mut self, chunk: Chunk, count: u64) {
+        if self.chunk == Some(chunk) && self.handed_out >= count {
+            self.handed_out -= count;
+        } else {
+            chunk.release(count);
+        }
+    }
+
+    /// Ends the current chunk and gives it back, with one token for the log, if it has one.
+    pub fn seal(&mut self) -> Option<Chunk> {
+        let chunk = self.chunk.take()?;
+        // One token more stays: the one that the caller gets.
+        chunk.release(BIAS - self.handed_out - 1);
+        (self.next, self.end, self.handed_out) = (0, 0, 0);
+        Some(chunk)
+    }
+
+    /// Begins a new chunk; false if there is no memory. The last one has been sealed.
+    pub fn begin(&mut self) -> bool {
+        debug_assert!(self.chunk.is_none(), "the chunk before is sealed first");
+        let Some(chunk) = self.pool.take(CHUNK_BYTES - FIRST_RECORD, BIAS) else { return false };
+        let base = chunk.base() as usize;
+        self.chunk = Some(chunk);
+        (self.next, self.end) = (base + FIRST_RECORD, base + CHUNK_BYTES);
+        true
+    }
+
+    /// Bytes of the current chunk, 0 without one.
+    pub fn bytes(&self) -> usize {
+        self.chunk.map_or(0, Chunk::bytes)
+    }
+}
+
+impl Drop for Appender {
+    fn drop(&mut self) {
+        if let Some(chunk) = self.seal() {
+            chunk.release(1);
+        }
+    }
+}
+
+/// Space that is claimed before it is known when it will be published.
+#[derive(Debug)]
+pub struct ClaimArea {
+    pool: Arc<Pool>,
+    /// The chunk that claims go to, with one token; null before the first claim.
+    current: CachePadded<AtomicPtr<Header>>,
+}
+
+impl ClaimArea {
+    /// An area that has no chunk yet.
+    pub fn new(pool: Arc<Pool>) -> Self {
+        Self { pool, current: CachePadded::new(AtomicPtr::new(ptr::null_mut())) }
+    }
+
+    /// Claims `bytes` (a multiple of 8); `None` when the system has no memory.
+    pub fn claim(&self, bytes: usize) -> Option<Claim> {
+        debug_assert_eq!(bytes % 8, 0);
+        // What would waste much of a chunk's end gets a block of its own.
+        if bytes > (CHUNK_BYTES - FIRST_RECORD) / 4 {
+            let (chunk, at) = self.pool.detached(bytes)?;
+            return Some(Claim { chunk, at, bytes });
+        }
+        // While pinned, the token that `current` has cannot be given back.
+        let _pinned = epoch::pin();
+        loop {
+            // SYNC claim-current: pairs with the swap in `roll`.
+            let current = self.current.load(Ordering::Acquire);
+            if let Some(header) = NonNull::new(current) {
+                let chunk = Chunk(header);
+                // Relaxed: claims are disjoint, and what is written there is published later.
+                let at = chunk.header().claimed.fetch_add(bytes as u64, Ordering::Relaxed) as usize;
+                if at + bytes <= CHUNK_BYTES {
+                    chunk.grant(1);
+                    // SAFETY: at + bytes lies inside the chunk.
+                    return Some(Claim { chunk, at: unsafe { chunk.base().add(at) }, bytes });
+                }
+            }
+            self.roll(current)?;
+        }
+    }
+
+    /// Replaces the chunk `full`, unless somebody has done so already.
+    fn roll(&self, full: *mut Header) -> Option<()> {
+        let fresh = self.pool.take(CHUNK_BYTES - FIRST_RECORD, 1)?;
+        // SYNC claim-current: pairs with the load in `claim`.
+        let swap = self.current.compare_exchange(
+            full,
+            fresh.0.as_ptr(),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        );
+        match swap {
+            Ok(_) => retire(full),
+            Err(_) => fresh.release(1),
+        }
+        Some(())
+    }
+}
+
+/// Gives back the area's token of a chunk that claimers may still be looking at.
+fn retire(header: *mut Header) {
+    if let Some(header) = NonNull::new(header) {
+        let chunk = Chunk(header);
+        epoch::defer(move || chunk.release(1));
+    }
+}
+
+impl Drop for ClaimArea {
+    fn drop(&mut self) {
+        retire(self.current.load(Ordering::Acquire));
+    }
+}
+
+/// Space for one record, with one token. Dropped without being published, it is just not used.
+#[derive(Debug)]
+pub struct Claim {
+    chunk: Chunk,
+    at: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: the claimed bytes belong to the claim alone.
+unsafe impl Send for Claim {}
+// SAFETY: as above; a shared claim gives no access to the bytes.
+unsafe impl Sync for Claim {}
+
+impl Claim {
+    /// The chunk it lies in.
+    pub fn chunk(&self) -> Chunk {
+        self.chunk
+    }
+
+    /// The first byte; `bytes` are writable through it while the claim lives.
+    pub fn at(&self) -> *mut u8 {
+        self.at
+    }
+
+    /// Size of the space.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.chunk.release(1);
+    }
+}
+
+/// The tokens of words that a consumer has taken out of its ring and not yet given back.
+#[derive(Debug, Default)]
+pub struct Pins {
+    chunk: Option<Chunk>,
+    count: u64,
+}
+
+impl Pins {
+    /// Owns one more token: that of the record at `address`. Gives back those of the chunk before,
+    /// so records of that chunk must not be in use any more.
+    #[inline]
+    pub fn add(&mut self, address: usize) {
+        let chunk = Chunk::of(address);
+        if self.chunk != Some(chunk) {
+            self.flush();
+            self.chunk = Some(chunk);
+        }
+        self.count += 1;
+    }
+
+    /// Gives all tokens back: no record taken so far is in use any more.
+    #[inline]
+    pub fn flush(&mut self) {
+        if let Some(chunk) = self.chunk.take() {
+            chunk.release(std::mem::take(&mut self.count));
+        }
+    }
+}
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(slipring_loom))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_comes_back_with_its_last_token() {
+        let pool = Pool::new(1 << 20);
+        let mut appender = Appender::new(Arc::clone(&pool));
+        assert!(appender.room(8).is_none());
+        assert!(appender.begin());
+        let at = appender.room(64).unwrap();
+        appender.commit(64);
+        let chunk = Chunk::of(at as usize);
+        appender.grant(chunk, 3);
+        assert_eq!(appender.seal(), Some(chunk));
+        assert_eq!(chunk.tokens(), 4);
+        let mut pins = Pins::default();
+        (0..3).for_each(|_| pins.add(at as usize));
+        drop(pins);
+        assert_eq!(pool.in_use(), CHUNK_BYTES as u64);
+        chunk.release(1);
+        assert_eq!(pool.in_use(), 0);
+        assert!(appender.begin());
+        assert_eq!(appender.room(64).unwrap(), at, "the same chunk is used again");
+    }
+
+    #[test]
+    fn claims_are_disjoint_and_an_aborted_one_costs_only_its_space() {
+        let pool = Pool::new(1 << 20);
+        let area = ClaimArea::new(Arc::clone(&pool));
+        let first = area.claim(64).unwrap();
+        let (chunk, at) = (first.chunk(), first.at() as usize);
+        drop(first);
+        let second = area.claim(64).unwrap();
+        assert_eq!(second.chunk(), chunk);
+        assert_eq!(second.at() as usize, at + 64);
+        let large = area.claim(1 << 20).unwrap();
+        assert_ne!(large.chunk(), chunk);
+        assert_eq!(Chunk::of(large.at() as usize), large.chunk());
+        assert!(large.chunk().bytes() > 1 << 20);
+    }
+}

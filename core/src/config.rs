@@ -1,0 +1,133 @@
+//! Limits, policies and their defaults.
+
+use std::num::NonZeroUsize;
+use std::time::Duration;
+
+/// Limits on a message.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Bytes of a payload.
+    pub(crate) payload_bytes: usize,
+}
+
+impl Limits {
+    /// The most that `payload_bytes` can be set to.
+    pub(crate) const MAX_PAYLOAD_BYTES: usize = 64 << 20;
+    pub(crate) const KEY_BYTES: usize = 1024;
+    pub(crate) const ID_BYTES: usize = 255;
+    pub(crate) const ATTRIBUTES: usize = 100;
+    pub(crate) const ATTRIBUTE_KEY_BYTES: usize = 256;
+    pub(crate) const ATTRIBUTE_VALUE_BYTES: usize = 1024;
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { payload_bytes: 10 << 20 }
+    }
+}
+
+/// Shards of a broker at most.
+pub(crate) const MAX_SHARDS: usize = 64;
+/// Partitions of a topic at most.
+pub(crate) const MAX_PARTITIONS: usize = 1024;
+/// Messages that a subscription's queue holds, where nothing else is asked for.
+pub(crate) const DEFAULT_CAPACITY: usize = 1024;
+/// Messages that a subscription's queue can hold at most.
+pub(crate) const MAX_CAPACITY: usize = 1 << 24;
+/// Memory for messages, where nothing else is asked for.
+pub(crate) const DEFAULT_MEMORY_BUDGET: usize = 64 << 20;
+
+/// What happens to a message for an at-most-once subscription whose queue is full.
+///
+/// The names are literal: what drops never blocks, what blocks never drops before its timeout.
+/// Whatever is dropped is told to the subscriber as an exact number, in stream order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Overflow {
+    /// The new message is dropped.
+    #[default]
+    DropNewest,
+    /// The oldest message that is queued is dropped.
+    DropOldest,
+    /// The publisher waits until there is room; after `timeout` the message is dropped for this
+    /// subscription. `None` waits for as long as it takes.
+    Block {
+        /// How long one publish waits for this subscription.
+        timeout: Option<Duration>,
+    },
+    /// New messages are dropped, and a subscription whose queue has been full for longer than
+    /// `after` is disconnected: it gets what is queued, then an error.
+    Disconnect {
+        /// How long the queue may stay full.
+        after: Duration,
+    },
+}
+
+/// Where a new subscription begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Start {
+    /// With the first message published after `subscribe` has returned.
+    #[default]
+    Now,
+    /// With the oldest message still retained.
+    Earliest,
+    /// With the last `n` retained messages that match (fewer if there are fewer).
+    Last(usize),
+    /// In every matching partition, with the message at this offset.
+    Offset(u64),
+    /// With the first message published at or after this time, in microseconds since the Unix
+    /// epoch.
+    Time(u64),
+}
+
+/// How a consumer waits for the next message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum WaitStrategy {
+    /// Spins and never gives the core away: lowest latency, one core per consumer.
+    BusySpin,
+    /// Spins a little, then yields to other threads again and again.
+    Yield,
+    /// Parks at once.
+    Park,
+    /// Spins as long as that has lately been worth it, then yields, then parks.
+    #[default]
+    Adaptive,
+}
+
+/// What a publish does when the memory budget is used up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum WhenFull {
+    /// The oldest messages expire: they are not delivered any more, and who had not read them is
+    /// told how many were lost.
+    #[default]
+    Expire,
+    /// The publish is refused while the oldest messages are still queued for somebody.
+    Refuse,
+}
+
+/// Who puts a shard's messages in order and hands them to subscriptions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Sequencer {
+    /// The publishers themselves, whoever comes first doing it for all that come meanwhile.
+    #[default]
+    Publishers,
+    /// A thread per shard, pinned from this index on into the set of allowed CPUs; shard `n` gets
+    /// index `first + n`. Failure to pin is a warning.
+    Pinned {
+        /// Index into the allowed CPUs.
+        first: usize,
+    },
+}
+
+/// When deliveries to a failing handler are paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CircuitBreaker {
+    /// Consecutive failures that open it.
+    pub failures: NonZeroUsize,
+    /// How long deliveries pause before one is tried.
+    pub cool_down: Duration,
+}

@@ -1,0 +1,200 @@
+//! The in-memory log of a shard: which record has which sequence, and which chunks are retained.
+//!
+//! The index is a circular array from sequence to record address, in pages that are allocated when
+//! they are first reached and then used again and again. `low` is the oldest sequence that may be
+//! read, `head` the next one to be written. The baton's holder writes; readers (replay and
+//! catch-up) need no lock:
+//!
+//! - a reader pins the epoch, reads a slot, and then checks that its sequence is not below `low`.
+//!   A slot is reused only after `low` has passed its old sequence, so a reader that was given the
+//!   new content sees that (`slot-reused`);
+//! - the token that the log holds of a chunk is given back through the epoch after `low` has
+//!   passed, so a reader that passed the check may still take tokens of its own while pinned.
+//!
+//! Pairs: `head-published` (store of head after the records / load by readers), `slot-reused`
+//! (store of low, then of the slot / load of the slot, then of low).
+
+use crate::chunk::{CHUNK_BYTES, Chunk, FIRST_RECORD};
+use crate::sync::{AtomicU64, AtomicUsize, CachePadded, Ordering, epoch};
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+
+/// Sequences per page of the index.
+const PAGE: usize = if cfg!(slipring_loom) { 4 } else { 4096 };
+
+/// The smallest record, which bounds how many fit into a budget.
+const MIN_RECORD: usize = 32;
+
+/// What readers see of a log.
+#[derive(Debug)]
+pub struct Log {
+    head: CachePadded<AtomicU64>,
+    low: CachePadded<AtomicU64>,
+    pages: Box<[OnceLock<Box<[AtomicUsize]>>]>,
+}
+
+impl Log {
+    /// The next sequence to be written.
+    pub fn head(&self) -> u64 {
+        // SYNC head-published: pairs with LogWriter::publish.
+        self.head.load(Ordering::Acquire)
+    }
+
+    /// The oldest sequence that is retained.
+    #[inline]
+    pub fn low(&self) -> u64 {
+        // SYNC slot-reused: pairs with LogWriter::expire.
+        self.low.load(Ordering::Acquire)
+    }
+
+    fn slot(&self, sequence: u64) -> Option<&AtomicUsize> {
+        let at = sequence as usize & (self.pages.len() * PAGE - 1);
+        self.pages[at / PAGE].get().map(|page| &page[at % PAGE])
+    }
+
+    /// Address of the record at `sequence`, which is below a `head` that was read before; `None`
+    /// if it has expired. Valid while `_pinned` is, or longer with a token taken meanwhile.
+    pub fn record(&self, sequence: u64, _pinned: &epoch::Guard) -> Option<usize> {
+        // SYNC slot-reused: pairs with LogWriter::append.
+        let address = self.slot(sequence)?.load(Ordering::Acquire);
+        (sequence >= self.low()).then_some(address)
+    }
+
+    /// Bytes of the index that have been allocated.
+    pub fn index_bytes(&self) -> u64 {
+        let pages = self.pages.iter().filter(|page| page.get().is_some()).count();
+        (pages * PAGE * size_of::<usize>()) as u64
+    }
+
+    /// How many records the index can hold.
+    fn window(&self) -> u64 {
+        (self.pages.len() * PAGE) as u64
+    }
+}
+
+#[derive(Debug)]
+struct Retained {
+    /// With one token, the log's.
+    chunk: Chunk,
+    /// The highest sequence of a record in it.
+    last: u64,
+}
+
+/// The write end of a log; owned by whoever holds the baton.
+#[derive(Debug)]
+pub struct LogWriter {
+    log: std::sync::Arc<Log>,
+    next: u64,
+    /// In the order in which they will expire.
+    retained: VecDeque<Retained>,
+    bytes: usize,
+    budget: usize,
+}
+
+impl LogWriter {
+    /// A log for `budget` bytes of chunks, whose first sequence is `start`.
+    pub fn new(budget: usize, start: u64) -> Self {
+        let window = (budget / MIN_RECORD).max(4 * CHUNK_BYTES / MIN_RECORD).next_power_of_two();
+        let log = Log {
+            head: CachePadded::new(AtomicU64::new(start)),
+            low: CachePadded::new(AtomicU64::new(start)),
+            pages: (0..window.div_ceil(PAGE)).map(|_| OnceLock::new()).collect(),
+        };
+        Self {
+            log: std::sync::Arc::new(log),
+            next: start,
+            retained: VecDeque::new(),
+            bytes: 0,
+            budget,
+        }
+    }
+
+    /// The read side.
+    pub fn log(&self) -> &std::sync::Arc<Log> {
+        &self.log
+    }
+
+    /// The sequence that the next record gets.
+    #[inline]
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Gives the record at `address` the next sequence. Readers see it after
+    /// [`publish`](Self::publish).
+    #[inline]
+    pub fn append(&mut self, address: usize) {
+        debug_assert!(self.next - self.log.low.load(Ordering::Relaxed) < self.log.window());
+        let at = self.next as usize & (self.log.pages.len() * PAGE - 1);
+        let page = self.log.pages[at / PAGE]
+            .get_or_init(|| (0..PAGE).map(|_| AtomicUsize::new(0)).collect());
+        // SYNC slot-reused: pairs with Log::record. (An x86 store is a release store anyway.)
+        page[at % PAGE].store(address, Ordering::Release);
+        self.next += 1;
+    }
+
+    /// Shows readers all that was appended.
+    #[inline]
+    pub fn publish(&mut self) {
+        // SYNC head-published: pairs with Log::head.
+        self.log.head.store(self.next, Ordering::Release);
+    }
+
+    /// Retains `chunk`, of which the caller gives one token away, for records up to `last`.
+    pub fn retain(&mut self, chunk: Chunk, last: u64) {
+        self.bytes += chunk.bytes();
+        self.retained.push_back(Retained { chunk, last });
+    }
+
+    /// Retains the chunk of a record that was claimed apart, and now has the sequence `last`.
+    pub fn retain_claimed(&mut self, chunk: Chunk, last: u64) {
+        match self.retained.back_mut() {
+            Some(newest) if newest.chunk == chunk => newest.last = last,
+            _ => {
+                chunk.grant(1);
+                self.retain(chunk, last);
+            }
+        }
+    }
+
+    /// Bytes of chunks that are retained.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Whether chunks must expire before `bytes` more can be retained, or because the index is
+    /// nearly full.
+    pub fn over_budget(&self, bytes: usize) -> bool {
+        // One chunk's worth of the smallest records may still come before anybody asks again.
+        let slack = (CHUNK_BYTES - FIRST_RECORD) / MIN_RECORD + 1;
+        let used = self.next - self.log.low.load(Ordering::Relaxed);
+        !self.retained.is_empty()
+            && (self.bytes + bytes > self.budget || used + slack as u64 > self.log.window())
+    }
+
+    /// The sequences `low..end` that expire next, and whether their chunk is only kept by the log.
+    pub fn oldest(&self) -> Option<(u64, u64, bool)> {
+        let oldest = self.retained.front()?;
+        let low = self.log.low.load(Ordering::Relaxed);
+        Some((low, (oldest.last + 1).max(low), oldest.chunk.tokens() == 1))
+    }
+
+    /// Lets the oldest chunk go: its records, and older ones elsewhere, have expired.
+    pub fn expire(&mut self) {
+        let Some(oldest) = self.retained.pop_front() else { return };
+        self.bytes -= oldest.chunk.bytes();
+        let low = self.log.low.load(Ordering::Relaxed);
+        // SYNC slot-reused: pairs with Log::low.
+        self.log.low.store((oldest.last + 1).max(low), Ordering::Release);
+        let chunk = oldest.chunk;
+        epoch::defer(move || chunk.release(1));
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        while !self.retained.is_empty() {
+            self.expire();
+        }
+    }
+}

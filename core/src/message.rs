@@ -1,0 +1,667 @@
+//! Messages: what a publisher hands over, the record it becomes, and the view a subscriber reads.
+//!
+//! A record is laid out once, in a chunk, and is the same bytes in a segment file (little-endian,
+//! padded to 8 bytes):
+//!
+//! ```text
+//!  0               8              16       20       24       28       32
+//! +---------------+--------------+--------+--------+--------+--------+----------- ... ---------+
+//! | offset    u64 | published_us | parti- | seq    | payload| flags 8|  extension  |  payload  |
+//! |               |          u64 | tion   | low u32| len u32| ext 24 |  (ext*8 B)  |           |
+//! +---------------+--------------+--------+--------+--------+--------+----------- ... ---------+
+//!
+//! extension: [key: u16 len, bytes] [id: u16 len, bytes] [u16 count, (u16 klen, u16 vlen, k, v)*]
+//!            each part present if its flag is set; the whole padded to 8 bytes
+//! ```
+#![expect(unsafe_code, reason = "records are read and written in place in chunk memory")]
+
+use crate::chunk::Chunk;
+use crate::config::Limits;
+use crate::error::InvalidMessage;
+use crate::sync::Arc;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr;
+
+const _: () = assert!(cfg!(target_endian = "little"), "records are little-endian in memory");
+
+/// Bytes of a record before its extension.
+pub const RECORD_HEADER: usize = 32;
+
+const HAS_KEY: u32 = 1 << 24;
+const HAS_ID: u32 = 1 << 25;
+const HAS_ATTRIBUTES: u32 = 1 << 26;
+const EXTENSION_MASK: u32 = (1 << 24) - 1;
+
+/// A message on its way in: everything is borrowed, so a refused publish takes nothing away.
+///
+/// ```
+/// use slipring::NewMessage;
+/// let message = NewMessage::new(b"21.5").key("sensor-7").attributes(&[("unit", "celsius")]);
+/// assert_eq!(message.payload, b"21.5");
+/// ```
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct NewMessage<'a> {
+    /// Opaque bytes; may be empty.
+    pub payload: &'a [u8],
+    /// Ordering key: messages with the same key share a partition and keep their order.
+    pub key: Option<&'a str>,
+    /// The publisher's own message id, in place of the derived one.
+    pub id: Option<&'a str>,
+    /// Attributes, in the order in which they are stored.
+    pub attributes: &'a [(&'a str, &'a str)],
+}
+
+impl<'a> NewMessage<'a> {
+    /// A message of `payload` alone.
+    pub fn new(payload: &'a [u8]) -> Self {
+        Self { payload, ..Self::default() }
+    }
+
+    /// With the ordering key `key`.
+    #[must_use]
+    pub fn key(self, key: &'a str) -> Self {
+        Self { key: Some(key), ..self }
+    }
+
+    /// With the message id `id`, 1..=255 bytes.
+    #[must_use]
+    pub fn id(self, id: &'a str) -> Self {
+        Self { id: Some(id), ..self }
+    }
+
+    /// With these attributes. A key that occurs twice is refused at publish.
+    #[must_use]
+    pub fn attributes(self, attributes: &'a [(&'a str, &'a str)]) -> Self {
+        Self { attributes, ..self }
+    }
+
+    /// Checks the message against `limits` and measures it.
+    #[inline]
+    pub(crate) fn layout(&self, limits: &Limits) -> Result<Layout, InvalidMessage> {
+        self.layout_of(self.payload.len(), limits)
+    }
+
+    /// The same for a payload of `payload_len` bytes that is yet to be written.
+    #[inline]
+    pub(crate) fn layout_of(
+        &self,
+        payload_len: usize,
+        limits: &Limits,
+    ) -> Result<Layout, InvalidMessage> {
+        if payload_len > limits.payload_bytes {
+            return Err(InvalidMessage::PayloadTooLarge {
+                bytes: payload_len,
+                limit: limits.payload_bytes,
+            });
+        }
+        let mut layout = Layout { payload_len: payload_len as u32, meta: 0 };
+        if self.key.is_some() || self.id.is_some() || !self.attributes.is_empty() {
+            layout.meta = self.measure_extension()?;
+        }
+        Ok(layout)
+    }
+
+    #[cold]
+    fn measure_extension(&self) -> Result<u32, InvalidMessage> {
+        let mut bytes = 0;
+        let mut flags = 0;
+        if let Some(key) = self.key {
+            if key.len() > Limits::KEY_BYTES {
+                return Err(InvalidMessage::KeyTooLong { bytes: key.len() });
+            }
+            bytes += 2 + key.len();
+            flags |= HAS_KEY;
+        }
+        if let Some(id) = self.id {
+            if id.is_empty() || id.len() > Limits::ID_BYTES {
+                return Err(InvalidMessage::IdLength { bytes: id.len() });
+            }
+            bytes += 2 + id.len();
+            flags |= HAS_ID;
+        }
+        if !self.attributes.is_empty() {
+            if self.attributes.len() > Limits::ATTRIBUTES {
+                return Err(InvalidMessage::TooManyAttributes { count: self.attributes.len() });
+            }
+            bytes += 2;
+            for (index, &(key, value)) in self.attributes.iter().enumerate() {
+                if key.is_empty() || key.len() > Limits::ATTRIBUTE_KEY_BYTES {
+                    return Err(InvalidMessage::AttributeKeyLength { index, bytes: key.len() });
+                }
+                if value.len() > Limits::ATTRIBUTE_VALUE_BYTES {
+                    return Err(InvalidMessage::AttributeValueTooLong { index, bytes: value.len() });
+                }
+                // At most 100 attributes: comparing them all is cheaper than a set.
+                if self.attributes[..index].iter().any(|&(before, _)| before == key) {
+                    return Err(InvalidMessage::DuplicateAttribute { index });
+                }
+                bytes += 4 + key.len() + value.len();
+            }
+            flags |= HAS_ATTRIBUTES;
+        }
+        // The limits bound it far below 2^24 words.
+        Ok(flags | bytes.div_ceil(8) as u32)
+    }
+}
+
+impl<'a> From<&'a [u8]> for NewMessage<'a> {
+    fn from(payload: &'a [u8]) -> Self {
+        Self::new(payload)
+    }
+}
+
+impl<'a, const N: usize> From<&'a [u8; N]> for NewMessage<'a> {
+    fn from(payload: &'a [u8; N]) -> Self {
+        Self::new(payload)
+    }
+}
+
+impl<'a> From<&'a str> for NewMessage<'a> {
+    fn from(payload: &'a str) -> Self {
+        Self::new(payload.as_bytes())
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for NewMessage<'a> {
+    fn from(payload: &'a Vec<u8>) -> Self {
+        Self::new(payload)
+    }
+}
+
+impl<'a> From<&'a String> for NewMessage<'a> {
+    fn from(payload: &'a String) -> Self {
+        Self::new(payload.as_bytes())
+    }
+}
+
+/// The measures of a record that has been checked against the limits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layout {
+    payload_len: u32,
+    /// Flags and the extension's length, as in the header.
+    meta: u32,
+}
+
+impl Layout {
+    fn extension(self) -> usize {
+        (self.meta & EXTENSION_MASK) as usize * 8
+    }
+
+    /// Bytes of the whole record, a multiple of 8.
+    #[inline]
+    pub(crate) fn bytes(self) -> usize {
+        (RECORD_HEADER + self.extension() + self.payload_len as usize).next_multiple_of(8)
+    }
+}
+
+#[repr(C)]
+struct Header {
+    offset: u64,
+    published_us: u64,
+    partition: u32,
+    sequence_low: u32,
+    payload_len: u32,
+    meta: u32,
+}
+
+const _: () = assert!(size_of::<Header>() == RECORD_HEADER);
+
+/// Writes `message` as a record at `at`; what the shard decides (offset, time, sequence) follows
+/// in [`stamp`].
+///
+/// # Safety
+/// `at` is aligned to 8 and `layout.bytes()` bytes there belong to the caller alone; `layout` is
+/// that of `message`.
+#[inline]
+pub(crate) unsafe fn write(at: *mut u8, message: &NewMessage<'_>, layout: Layout, partition: u32) {
+    // SAFETY: passed on.
+    let payload = unsafe { write_head(at, message, layout, partition) };
+    // SAFETY: the payload's bytes lie inside the record, and the source is another allocation.
+    unsafe { ptr::copy_nonoverlapping(message.payload.as_ptr(), payload, message.payload.len()) };
+}
+
+/// Writes all but the payload; returns where that goes.
+///
+/// # Safety
+/// As for [`write`].
+#[inline]
+pub(crate) unsafe fn write_head(
+    at: *mut u8,
+    message: &NewMessage<'_>,
+    layout: Layout,
+    partition: u32,
+) -> *mut u8 {
+    let header = Header {
+        offset: 0,
+        published_us: 0,
+        partition,
+        sequence_low: 0,
+        payload_len: layout.payload_len,
+        meta: layout.meta,
+    };
+    // SAFETY: the header's bytes are the caller's, and `at` is aligned to 8.
+    unsafe { at.cast::<Header>().write(header) };
+    if layout.meta != 0 {
+        // SAFETY: the extension follows the header inside the record.
+        unsafe { write_extension(at.add(RECORD_HEADER), message) };
+    }
+    // SAFETY: inside the record.
+    unsafe { at.add(RECORD_HEADER + layout.extension()) }
+}
+
+/// # Safety
+/// `at` has room for the extension that `message` was measured for.
+#[cold]
+unsafe fn write_extension(at: *mut u8, message: &NewMessage<'_>) {
+    let mut at = at;
+    let mut put = |bytes: &[u8]| {
+        // SAFETY: the parts written add up to what was measured.
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr(), at, bytes.len());
+            at = at.add(bytes.len());
+        }
+    };
+    for text in [message.key, message.id].into_iter().flatten() {
+        put(&(text.len() as u16).to_le_bytes());
+        put(text.as_bytes());
+    }
+    if !message.attributes.is_empty() {
+        put(&(message.attributes.len() as u16).to_le_bytes());
+        for &(key, value) in message.attributes {
+            put(&(key.len() as u16).to_le_bytes());
+            put(&(value.len() as u16).to_le_bytes());
+            put(key.as_bytes());
+            put(value.as_bytes());
+        }
+    }
+}
+
+/// Gives a written record its place: the shard's part of the header.
+///
+/// # Safety
+/// `at` is a record written by [`write`] or [`write_head`] that nobody else reads yet.
+#[inline]
+pub(crate) unsafe fn stamp(at: *mut u8, offset: u64, published_us: u64, sequence: u64) {
+    let header = at.cast::<Header>();
+    // SAFETY: the record is the caller's alone.
+    let header = unsafe { &mut *header };
+    header.offset = offset;
+    header.published_us = published_us;
+    header.sequence_low = sequence as u32;
+}
+
+/// A record in chunk memory, for as long as `'a` keeps the chunk.
+#[derive(Clone, Copy)]
+pub(crate) struct Record<'a> {
+    at: *const u8,
+    keeps: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Record<'a> {
+    /// The record at `address`.
+    ///
+    /// # Safety
+    /// A whole record is there, and stays there unchanged for `'a` (a token of its chunk is held).
+    #[inline]
+    pub(crate) unsafe fn at(address: usize) -> Self {
+        Self { at: ptr::with_exposed_provenance(address), keeps: PhantomData }
+    }
+
+    #[inline]
+    fn header(self) -> &'a Header {
+        // SAFETY: `at` promises a record for 'a.
+        unsafe { &*self.at.cast::<Header>() }
+    }
+
+    pub(crate) fn address(self) -> usize {
+        self.at as usize
+    }
+
+    pub(crate) fn partition(self) -> u32 {
+        self.header().partition
+    }
+
+    pub(crate) fn offset(self) -> u64 {
+        self.header().offset
+    }
+
+    pub(crate) fn published_us(self) -> u64 {
+        self.header().published_us
+    }
+
+    /// The low half of the record's sequence.
+    #[inline]
+    pub(crate) fn sequence_low(self) -> u32 {
+        self.header().sequence_low
+    }
+
+    #[inline]
+    pub(crate) fn payload(self) -> &'a [u8] {
+        let header = self.header();
+        let skip = RECORD_HEADER + (header.meta & EXTENSION_MASK) as usize * 8;
+        // SAFETY: the payload lies there, inside the record.
+        unsafe { std::slice::from_raw_parts(self.at.add(skip), header.payload_len as usize) }
+    }
+
+    fn extension(self) -> &'a [u8] {
+        let len = (self.header().meta & EXTENSION_MASK) as usize * 8;
+        // SAFETY: the extension lies there, inside the record.
+        unsafe { std::slice::from_raw_parts(self.at.add(RECORD_HEADER), len) }
+    }
+
+    fn has(self, flag: u32) -> bool {
+        self.header().meta & flag != 0
+    }
+
+    pub(crate) fn key(self) -> Option<&'a str> {
+        self.has(HAS_KEY).then(|| text(self.extension(), 0).0)
+    }
+
+    pub(crate) fn id(self) -> Option<&'a str> {
+        let skip = if self.has(HAS_KEY) { text(self.extension(), 0).1 } else { 0 };
+        self.has(HAS_ID).then(|| text(self.extension(), skip).0)
+    }
+
+    pub(crate) fn attributes(self) -> Attributes<'a> {
+        if !self.has(HAS_ATTRIBUTES) {
+            return Attributes { bytes: &[], left: 0 };
+        }
+        let extension = self.extension();
+        let mut at = 0;
+        for flag in [HAS_KEY, HAS_ID] {
+            if self.has(flag) {
+                at = text(extension, at).1;
+            }
+        }
+        Attributes { left: short(extension, at), bytes: &extension[at + 2..] }
+    }
+}
+
+impl fmt::Debug for Record<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Record(partition {}, offset {})", self.partition(), self.offset())
+    }
+}
+
+fn short(bytes: &[u8], at: usize) -> usize {
+    usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]))
+}
+
+/// The text at `at`, and where it ends.
+fn text(bytes: &[u8], at: usize) -> (&str, usize) {
+    let end = at + 2 + short(bytes, at);
+    (utf8(&bytes[at + 2..end]), end)
+}
+
+fn utf8(bytes: &[u8]) -> &str {
+    // SAFETY: the extension was written from `&str`s, and recovery verifies what comes from disk.
+    unsafe { std::str::from_utf8_unchecked(bytes) }
+}
+
+/// The attributes of a message, in the order in which they were published.
+#[derive(Debug, Clone)]
+pub struct Attributes<'a> {
+    bytes: &'a [u8],
+    left: usize,
+}
+
+impl<'a> Iterator for Attributes<'a> {
+    type Item = (&'a str, &'a str);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        let (key, value) = (short(self.bytes, 0), short(self.bytes, 2));
+        let (head, rest) = self.bytes[4..].split_at(key + value);
+        self.bytes = rest;
+        Some((utf8(&head[..key]), utf8(&head[key..])))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left, Some(self.left))
+    }
+}
+
+impl ExactSizeIterator for Attributes<'_> {}
+
+/// What a message needs to tell its topic and its id: shared by all messages of a broker.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// The topic's name, by partition number. Only ever grows: readers index it without a lock.
+    pub(crate) topics: boxcar::Vec<std::sync::Arc<str>>,
+    /// Random, so that ids of different stores differ; the low 48 bits count.
+    pub(crate) store: u64,
+}
+
+/// A message where it lies, in the memory of the log: reading it copies nothing.
+///
+/// [`keep`](Self::keep) makes it outlive the call or the borrow that it came with.
+#[derive(Clone, Copy)]
+pub struct Message<'a> {
+    pub(crate) record: Record<'a>,
+    pub(crate) context: &'a Arc<Context>,
+}
+
+// SAFETY: a record is never written while it can be read; the context is Sync.
+unsafe impl Send for Message<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Message<'_> {}
+
+impl<'a> Message<'a> {
+    /// The payload.
+    #[inline]
+    pub fn payload(&self) -> &'a [u8] {
+        self.record.payload()
+    }
+
+    /// The name of the topic it was published to.
+    pub fn topic(&self) -> &'a str {
+        &self.context.topics[self.record.partition() as usize]
+    }
+
+    /// The ordering key.
+    pub fn key(&self) -> Option<&'a str> {
+        self.record.key()
+    }
+
+    /// The attributes, in the order in which they were published. Allocates nothing.
+    pub fn attributes(&self) -> Attributes<'a> {
+        self.record.attributes()
+    }
+
+    /// The value of the attribute `key`.
+    pub fn attribute(&self, key: &str) -> Option<&'a str> {
+        self.attributes().find(|&(k, _)| k == key).map(|(_, value)| value)
+    }
+
+    /// Number of the partition, unique in the broker.
+    pub fn partition(&self) -> u32 {
+        self.record.partition()
+    }
+
+    /// Position in the partition; dense, from 0.
+    pub fn offset(&self) -> u64 {
+        self.record.offset()
+    }
+
+    /// When it was published: microseconds since the Unix epoch.
+    pub fn published_us(&self) -> u64 {
+        self.record.published_us()
+    }
+
+    /// The message's id: the publisher's own, or one derived from its place.
+    pub fn id(&self) -> MessageId<'a> {
+        match self.record.id() {
+            Some(own) => MessageId(Id::Own(own)),
+            None => MessageId::derived(self.context.store, self.partition(), self.offset()),
+        }
+    }
+
+    /// Keeps the message past the call or borrow it came with, without copying it: its whole chunk
+    /// (256 KiB, or the message alone if larger) stays in memory until the last one kept of it is
+    /// dropped. Costs one atomic operation.
+    pub fn keep(&self) -> OwnedMessage {
+        Chunk::of(self.record.address()).grant(1);
+        OwnedMessage { address: self.record.address(), context: Arc::clone(self.context) }
+    }
+}
+
+impl fmt::Debug for Message<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Message")
+            .field("topic", &self.topic())
+            .field("offset", &self.offset())
+            .field("payload_bytes", &self.payload().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A message that was kept. It outlives the subscription and the broker.
+pub struct OwnedMessage {
+    /// Of a record, in a chunk of which this holds one token.
+    address: usize,
+    context: Arc<Context>,
+}
+
+impl OwnedMessage {
+    /// Takes over one token of the chunk of the record at `address`.
+    ///
+    /// # Safety
+    /// A record is there and a token of its chunk is given away to the result.
+    pub(crate) unsafe fn adopt(address: usize, context: Arc<Context>) -> Self {
+        Self { address, context }
+    }
+
+    /// The message, to be read.
+    pub fn view(&self) -> Message<'_> {
+        // SAFETY: the token held keeps the record.
+        Message { record: unsafe { Record::at(self.address) }, context: &self.context }
+    }
+
+    /// The payload.
+    pub fn payload(&self) -> &[u8] {
+        self.view().payload()
+    }
+
+    /// The name of the topic it was published to.
+    pub fn topic(&self) -> &str {
+        self.view().topic()
+    }
+}
+
+impl Clone for OwnedMessage {
+    fn clone(&self) -> Self {
+        self.view().keep()
+    }
+}
+
+impl Drop for OwnedMessage {
+    fn drop(&mut self) {
+        Chunk::of(self.address).release(1);
+    }
+}
+
+impl AsRef<[u8]> for OwnedMessage {
+    fn as_ref(&self) -> &[u8] {
+        self.payload()
+    }
+}
+
+impl fmt::Debug for OwnedMessage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view().fmt(f)
+    }
+}
+
+/// A message's id. Displays as the publisher's own text, or as a UUID (version 8) made of the
+/// store (48 bits), the partition (26 bits) and the offset (48 bits).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct MessageId<'a>(Id<'a>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Id<'a> {
+    Own(&'a str),
+    Derived(u128),
+}
+
+impl MessageId<'_> {
+    pub(crate) fn derived(store: u64, partition: u32, offset: u64) -> Self {
+        let store = u128::from(store & ((1 << 48) - 1));
+        let partition = u128::from(partition & ((1 << 26) - 1));
+        let offset = u128::from(offset & ((1 << 48) - 1));
+        Self(Id::Derived(store << 74 | partition << 48 | offset))
+    }
+
+    /// The publisher's own id, if it gave one.
+    pub fn own(&self) -> Option<&str> {
+        match &self.0 {
+            Id::Own(text) => Some(text),
+            Id::Derived(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for MessageId<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Id::Own(text) => f.write_str(text),
+            Id::Derived(bits) => {
+                // 122 bits around the version and variant fields of RFC 9562.
+                let (high, middle, low) = (bits >> 74, (bits >> 62) & 0xfff, bits & ((1 << 62) - 1));
+                let uuid = high << 80 | 8 << 76 | middle << 64 | 0b10 << 62 | low;
+                uuid::Uuid::from_u128(uuid).fmt(f)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[cfg(not(slipring_loom))]
+mod tests {
+    use super::*;
+
+    /// Writes `message` into memory of its own and hands the record to `read`.
+    fn round_trip(message: NewMessage<'_>, read: impl FnOnce(Record<'_>)) {
+        let layout = message.layout(&Limits::default()).unwrap();
+        let mut memory = vec![0u64; layout.bytes() / 8];
+        let at = memory.as_mut_ptr().cast::<u8>();
+        at.expose_provenance();
+        // SAFETY: the memory is large enough, aligned and ours.
+        unsafe { write(at, &message, layout, 3) };
+        // SAFETY: just written.
+        unsafe { stamp(at, 17, 99, (1 << 32) + 5) };
+        // SAFETY: a whole record that lives as long as `memory`.
+        read(unsafe { Record::at(at as usize) });
+    }
+
+    #[test]
+    fn a_record_reads_back_as_it_was_written() {
+        let attributes = [("region", "IN"), ("empty", ""), ("ключ", "значение")];
+        for key in [None, Some(""), Some("key")] {
+            for id in [None, Some("own-id")] {
+                for attributes in [&attributes[..0], &attributes[..]] {
+                    for payload in [&b""[..], b"x", b"12345678", b"123456789"] {
+                        let message = NewMessage { payload, key, id, attributes };
+                        round_trip(message, |record| {
+                            assert_eq!(record.payload(), payload);
+                            assert_eq!(record.key(), key);
+                            assert_eq!(record.id(), id);
+                            assert_eq!(record.attributes().collect::<Vec<_>>(), attributes);
+                            assert_eq!((record.partition(), record.offset()), (3, 17));
+                            assert_eq!((record.published_us(), record.sequence_low()), (99, 5));
+                        });
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn derived_ids_are_version_8_uuids_and_differ() {
+        let a = MessageId::derived(u64::MAX, 1, 2).to_string();
+        let b = MessageId::derived(u64::MAX, 2, 1).to_string();
+        assert_ne!(a, b);
+        assert_eq!(&a[14..15], "8");
+        assert_eq!(uuid::Uuid::parse_str(&a).unwrap().get_version_num(), 8);
+    }
+}

@@ -1,0 +1,1378 @@
+//! Which subscriptions a topic reaches: an immutable index of patterns that is replaced as a whole.
+//!
+//! **Who calls it.** A control operation makes a new [`Trie`] out of the current one with
+//! [`Trie::insert`] or [`Trie::remove`] and publishes it through a
+//! [`Snapshot`](crate::snapshot::Snapshot); shards ask [`Trie::for_each_match`] for topics they have
+//! not resolved yet, and [`Trie::concerns`] whether what changed since can concern those they have.
+//!
+//! **Shape.** A pattern is literal runs with wildcards between them: `a/b/*/c/**` is the run `a/b`,
+//! `*`, the run `c`, `**`, the empty run. The trie has no node per segment. It has
+//! - an *anchor* for the root and for every place behind a wildcard,
+//! - a *branch* for every (anchor, run) that some wildcard follows, and
+//! - a *leaf* for every (anchor, run) that ends a pattern; an exact pattern is one leaf,
+//!
+//! and each is found by one lookup in a hash table, because its key is a hash of the whole way to
+//! it and the hash of any run of the topic takes O(1) from prefix hashes. So no lookup waits for
+//! the one before it, as in a trie that walks from node to node, and where memory is slow that is
+//! most of the time. Which lengths of runs leave an anchor is a 32-bit mask kept in its branch,
+//! so lookups that cannot succeed are mostly not made.
+//!
+//! **Exactness.** Hashes only find candidates: every leaf has its pattern and compares it with the
+//! topic before it reports anything. Different branches with the same key only merge, which gives
+//! more candidates and never fewer.
+//!
+//! **Cost.** A match visits each (anchor, position in the topic) at most once, with at most 32
+//! lookups at each: O(depth x live anchors), nothing recursive. A change costs the same whatever
+//! the size, see [`overlay`](crate::overlay).
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc; // immutable data only: who reads it got it through a Snapshot
+
+use ahash::RandomState;
+
+use crate::overlay::{Overlay, Table, Tree, Value};
+use crate::topic::{MAX_NAME_SEGMENTS, Pattern};
+
+/// How many of the latest changes [`Trie::concerns`] remembers at least; at most twice as many.
+pub const RECENT_CHANGES: u64 = 64;
+
+/// An immutable set of (pattern, id, value); see the module's head. An id may have several
+/// patterns.
+#[derive(Clone)]
+pub struct Trie<V> {
+    hasher: Hasher,
+    leaves: Overlay<Leaf<V>>,
+    branches: Overlay<Branch>,
+    /// How many patterns have a run of a certain length behind a certain anchor, by
+    /// [`counter_key`]: tells when a bit of a branch can go.
+    counters: Overlay<u32>,
+    root: Root,
+    /// How many (pattern, id) pairs there are.
+    len: usize,
+    version: u64,
+    recent: Recent,
+}
+
+impl<V: Clone> Trie<V> {
+    /// An empty trie, with hash keys of its own.
+    pub fn new() -> Self {
+        Self {
+            hasher: Hasher::new(u64::MAX),
+            leaves: Overlay::new(),
+            branches: Overlay::new(),
+            counters: Overlay::new(),
+            root: Root {
+                runs: 0,
+                counts: [0; MAX_NAME_SEGMENTS],
+            },
+            len: 0,
+            version: 0,
+            recent: Recent::default(),
+        }
+    }
+
+    /// A trie of all `entries`; much cheaper than inserting them one by one.
+    pub fn bulk(entries: impl IntoIterator<Item = (Pattern, u64, V)>) -> Self {
+        Self::new().built(entries)
+    }
+
+    fn built(mut self, entries: impl IntoIterator<Item = (Pattern, u64, V)>) -> Self {
+        let entries = entries.into_iter();
+        self.leaves.reserve(entries.size_hint().0);
+        for (pattern, id, value) in entries {
+            self.add(&pattern, id, value, Write::Build);
+        }
+        self.leaves.shrink();
+        self.branches.shrink();
+        self.counters.shrink();
+        self.version = 1;
+        self
+    }
+
+    /// A trie that also has this entry (or has its value replaced); shares nearly everything.
+    #[must_use]
+    pub fn insert(&self, pattern: &Pattern, id: u64, value: V) -> Self {
+        let mut next = self.clone();
+        next.add(pattern, id, value, Write::Change);
+        next.note_change(pattern);
+        next
+    }
+
+    /// A trie without this entry; shares nearly everything. The same trie if there is none.
+    ///
+    /// The value of an entry that was there at the last merge is kept alive by the base until the
+    /// next one.
+    #[must_use]
+    pub fn remove(&self, pattern: &Pattern, id: u64) -> Self {
+        let mut next = self.clone();
+        let path = Path::of(pattern, &self.hasher);
+        let Some(leaf) = next.leaves.get(path.leaf_key) else {
+            return next;
+        };
+        let Some(Removed {
+            leaf,
+            was_last_of_pattern,
+        }) = leaf.without(pattern, id)
+        else {
+            return next;
+        };
+        next.leaves.set(path.leaf_key, leaf);
+        if was_last_of_pattern {
+            next.uncount(&path);
+        }
+        next.len -= 1;
+        next.note_change(pattern);
+        next
+    }
+
+    /// Calls `f` for every id that has a pattern matching `topic`, once each, in no particular
+    /// order. `topic` must be a valid name; for other text the answer is arbitrary.
+    ///
+    /// Allocates only when a `**` that has wildcards behind it matches, or when more than a few
+    /// patterns do.
+    #[inline]
+    pub fn for_each_match(&self, topic: &str, f: impl FnMut(u64, &V)) {
+        let Some(topic_hashes) = TopicHashes::of(topic, &self.hasher) else {
+            return;
+        };
+        let mut hits = Hits::new();
+        Walk {
+            trie: self,
+            topic: &topic_hashes,
+            hits: &mut hits,
+            pending: vec![],
+            seen: Seen::default(),
+        }
+        .run(topic.starts_with('$'));
+        hits.report(topic, f);
+    }
+
+    /// The number of (pattern, id) pairs.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no entries.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many changes led here: every effective [`Trie::insert`] and [`Trie::remove`] adds one,
+    /// merging none.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Whether one of the changes since `since_version` of this trie is to a pattern that matches
+    /// `topic`; also true where that is not known, because it is too long ago.
+    pub fn concerns(&self, since_version: u64, topic: &str) -> bool {
+        let Some(changes) = self.version.checked_sub(since_version) else {
+            return true;
+        };
+        self.recent.concern(changes, topic)
+    }
+
+    /// Whether enough has changed since the last merge for the next to be worth its cost.
+    pub fn needs_merge(&self) -> bool {
+        let changes = self.leaves.changes_len().max(self.branches.changes_len());
+        changes > 64 + self.leaves.base_len() / 8
+    }
+
+    /// Whether there is anything to merge: values of removed entries are kept until then.
+    pub fn is_merged(&self) -> bool {
+        self.leaves.changes_len() + self.branches.changes_len() + self.counters.changes_len() == 0
+    }
+
+    /// Makes the base for a trie of the same content whose lookups cost one step each. O(len); for
+    /// a background thread, while readers and writers go on. [`Trie::install`] puts it in place.
+    pub fn merge(&self) -> Merged<V> {
+        Merged {
+            from: self.clone(),
+            leaves: self.leaves.merge(),
+            branches: self.branches.merge(),
+            counters: self.counters.merge(),
+        }
+    }
+
+    /// This trie over a base that was merged from an earlier version of it: the content is this
+    /// trie's. O(changes since the merge before). Nothing happens if `merged` is out of date,
+    /// because another merge was installed since it began.
+    #[must_use]
+    pub fn install(&self, merged: &Merged<V>) -> Self {
+        let from = &merged.from;
+        let leaves = self.leaves.rebase(&from.leaves, &merged.leaves);
+        let branches = self.branches.rebase(&from.branches, &merged.branches);
+        let counters = self.counters.rebase(&from.counters, &merged.counters);
+        match (leaves, branches, counters) {
+            (Some(leaves), Some(branches), Some(counters)) => Self {
+                leaves,
+                branches,
+                counters,
+                ..self.clone()
+            },
+            _ => self.clone(),
+        }
+    }
+
+    /// How many parts there are; for tests that nothing is left behind. O(changes).
+    pub fn stats(&self) -> TrieStats {
+        TrieStats {
+            leaves: self.leaves.count(),
+            branches: self.branches.count(),
+            counters: self.counters.count(),
+            changes: self.leaves.changes_len()
+                + self.branches.changes_len()
+                + self.counters.changes_len(),
+        }
+    }
+
+    fn add(&mut self, pattern: &Pattern, id: u64, value: V, write: Write) {
+        let path = Path::of(pattern, &self.hasher);
+        let Added {
+            leaf,
+            is_new,
+            is_new_pattern,
+        } = match self.leaves.get(path.leaf_key) {
+            None => Added {
+                leaf: Leaf::one(pattern.clone(), id, value),
+                is_new: true,
+                is_new_pattern: true,
+            },
+            Some(leaf) => leaf.with(pattern, id, value),
+        };
+        write.put(&mut self.leaves, path.leaf_key, leaf);
+        if is_new_pattern {
+            self.count(&path, write);
+        }
+        self.len += usize::from(is_new);
+    }
+
+    /// Counts the pattern in at every anchor on its path, and sets the bits that this makes true.
+    fn count(&mut self, path: &Path, write: Write) {
+        let mut parent = None;
+        for step in path.steps() {
+            match parent {
+                None => self.root.count(step.run_len),
+                Some(parent) => self.count_at(parent, Follows::Wildcard, step.run_len, write),
+            }
+            parent = Some(step);
+        }
+        if let Some(parent) = parent {
+            self.count_at(parent, Follows::End, path.tail_len, write);
+        }
+    }
+
+    fn count_at(&mut self, step: &Step, follows: Follows, run_len: usize, write: Write) {
+        let key = counter_key(step.anchor, follows, run_len);
+        let count = self.counters.get(key).copied().unwrap_or(0);
+        write.put(&mut self.counters, key, count + 1);
+        if count == 0 {
+            let mut branch = self.branches.get(step.branch).copied().unwrap_or_default();
+            *branch.lens_mut(step.wildcard, follows) |= 1 << run_len;
+            write.put(&mut self.branches, step.branch, branch);
+        }
+    }
+
+    /// Undoes [`Trie::count`].
+    fn uncount(&mut self, path: &Path) {
+        let mut parent = None;
+        for step in path.steps() {
+            match parent {
+                None => self.root.uncount(step.run_len),
+                Some(parent) => self.uncount_at(parent, Follows::Wildcard, step.run_len),
+            }
+            parent = Some(step);
+        }
+        if let Some(parent) = parent {
+            self.uncount_at(parent, Follows::End, path.tail_len);
+        }
+    }
+
+    fn uncount_at(&mut self, step: &Step, follows: Follows, run_len: usize) {
+        let key = counter_key(step.anchor, follows, run_len);
+        let count = self.counters.get(key).copied().unwrap_or(0);
+        debug_assert!(
+            count > 0,
+            "a pattern is counted out that was not counted in"
+        );
+        if count > 1 {
+            self.counters.set(key, Some(count - 1));
+            return;
+        }
+        self.counters.set(key, None);
+        let mut branch = self.branches.get(step.branch).copied().unwrap_or_default();
+        *branch.lens_mut(step.wildcard, follows) &= !(1 << run_len);
+        let is_left = branch != Branch::default();
+        self.branches.set(step.branch, is_left.then_some(branch));
+    }
+
+    fn note_change(&mut self, pattern: &Pattern) {
+        self.version += 1;
+        self.recent.push(pattern.clone());
+    }
+}
+
+impl<V: Clone> Default for Trie<V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<V> fmt::Debug for Trie<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trie")
+            .field("len", &self.len)
+            .field("version", &self.version)
+            .field("leaves", &self.leaves)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A new base for a [`Trie`], made by [`Trie::merge`].
+///
+/// It also holds on to the base it replaces. Whoever lets go of a base last frees it, which takes
+/// long if it is large: keep this until [`Merged::replaced_is_unused`] and drop it where that time
+/// does not matter.
+pub struct Merged<V> {
+    from: Trie<V>,
+    leaves: Arc<Table<Leaf<V>>>,
+    branches: Arc<Table<Branch>>,
+    counters: Arc<Table<u32>>,
+}
+
+impl<V: Clone> Merged<V> {
+    /// Whether nobody else has the replaced base any more.
+    pub fn replaced_is_unused(&self) -> bool {
+        self.from.leaves.base_users() == 1
+    }
+}
+
+impl<V> fmt::Debug for Merged<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Merged")
+            .field("from", &self.from)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How many parts a [`Trie`] has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct TrieStats {
+    /// Different patterns.
+    pub leaves: usize,
+    /// Literal runs with a wildcard behind them.
+    pub branches: usize,
+    /// Counters behind the bits of the branches.
+    pub counters: usize,
+    /// Parts that differ from the base.
+    pub changes: usize,
+}
+
+/// How an entry gets into an overlay.
+#[derive(Clone, Copy)]
+enum Write {
+    /// As a change, unseen by the tries this one was made from.
+    Change,
+    /// In place, in a trie that nobody has seen yet.
+    Build,
+}
+
+impl Write {
+    fn put<T: Value>(self, overlay: &mut Overlay<T>, key: u64, value: T) {
+        match self {
+            Self::Change => overlay.set(key, Some(value)),
+            Self::Build => overlay.build(key, value),
+        }
+    }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Keys
+
+/// Hashes segments, runs and paths.
+#[derive(Clone)]
+struct Hasher {
+    /// Random, so that nobody can choose segments that collide.
+    secrets: [u64; 2],
+    /// All ones; tests clear bits to make collisions.
+    key_mask: u64,
+}
+
+/// Any odd number does: the hash of a run is a polynomial in it over its segments' hashes.
+const RUN_BASE: u64 = 0x9e37_79b9_7f4a_7c15;
+const ROOT_ANCHOR: u64 = 0;
+
+const fn powers(base: u64) -> [u64; MAX_NAME_SEGMENTS + 1] {
+    let mut powers = [1u64; MAX_NAME_SEGMENTS + 1];
+    let mut at = 1;
+    while at <= MAX_NAME_SEGMENTS {
+        powers[at] = powers[at - 1].wrapping_mul(base);
+        at += 1;
+    }
+    powers
+}
+
+static RUN_POWERS: [u64; MAX_NAME_SEGMENTS + 1] = powers(RUN_BASE);
+
+/// The two halves of the full product, folded: mixes every bit of both into every bit.
+#[inline(always)]
+fn fold(one: u64, other: u64) -> u64 {
+    let product = u128::from(one) * u128::from(other);
+    (product as u64) ^ (product >> 64) as u64
+}
+
+const ODD: [u64; 4] = [
+    0xa076_1d64_78bd_642f,
+    0xe703_7ed1_a0b4_28db,
+    0x8ebc_6af0_9c88_c6e3,
+    0x5899_65cc_7537_4cc3,
+];
+
+impl Hasher {
+    fn new(key_mask: u64) -> Self {
+        let random = RandomState::new();
+        Self {
+            secrets: [random.hash_one(1), random.hash_one(2)],
+            key_mask,
+        }
+    }
+
+    /// The key of what lies `run_len` segments with the hash `run` behind `anchor`.
+    #[inline(always)]
+    fn key(&self, anchor: u64, run: u64, run_len: usize, follows: Follows) -> u64 {
+        let what = (run_len as u64) << 1 | follows as u64;
+        fold(anchor ^ run ^ ODD[0], ODD[1].wrapping_mul(what << 1 | 1)) & self.key_mask
+    }
+
+    /// Hashes the segment that begins at `start`; gives the hash and where the segment ends.
+    ///
+    /// Eight bytes a step, from the segment's start, the rest masked: the hash depends on nothing
+    /// but the segment.
+    #[inline(always)]
+    fn segment(&self, text: &[u8], start: usize) -> (u64, usize) {
+        const LOW: u64 = 0x0101_0101_0101_0101;
+        const HIGH: u64 = 0x8080_8080_8080_8080;
+        let mut hash = self.secrets[0];
+        let mut at = start;
+        loop {
+            let (word, valid) = load_word(text, at);
+            let zero_at_slash = word ^ (LOW * b'/' as u64);
+            let slashes = zero_at_slash.wrapping_sub(LOW) & !zero_at_slash & HIGH;
+            let len = ((slashes.trailing_zeros() / 8) as usize).min(valid);
+            if len < 8 {
+                let masked = word & !(u64::MAX << (len * 8));
+                let end = at + len;
+                let tagged = self.secrets[1] ^ ((end - start) as u64).wrapping_mul(ODD[2]);
+                return (fold(hash ^ masked, tagged), end);
+            }
+            hash = fold(hash ^ word, self.secrets[1]);
+            at += 8;
+        }
+    }
+}
+
+/// Up to eight bytes of `text` from `at`, the first lowest, and how many there are.
+#[inline(always)]
+fn load_word(text: &[u8], at: usize) -> (u64, usize) {
+    if let Some(bytes) = text.get(at..at + 8) {
+        let mut word = [0; 8];
+        word.copy_from_slice(bytes);
+        return (u64::from_le_bytes(word), 8);
+    }
+    let valid = text.len() - at;
+    if valid == 0 {
+        return (0, 0);
+    }
+    if let Some(bytes) = text.last_chunk::<8>() {
+        return (u64::from_le_bytes(*bytes) >> ((8 - valid) * 8), valid);
+    }
+    let mut word = [0; 8];
+    word[..valid].copy_from_slice(&text[at..]);
+    (u64::from_le_bytes(word), valid)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wildcard {
+    One,
+    Any,
+}
+
+/// What is behind a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Follows {
+    End = 0,
+    Wildcard = 1,
+}
+
+/// The anchor behind a wildcard that is behind `branch`.
+#[inline(always)]
+fn anchor_key(branch: u64, wildcard: Wildcard) -> u64 {
+    match wildcard {
+        Wildcard::One => fold(branch ^ ODD[2], ODD[0]),
+        Wildcard::Any => fold(branch ^ ODD[3], ODD[0]),
+    }
+}
+
+fn counter_key(anchor: u64, follows: Follows, run_len: usize) -> u64 {
+    fold(
+        anchor ^ ODD[1],
+        ODD[3].wrapping_mul((run_len as u64) << 2 | (follows as u64) << 1 | 1),
+    )
+}
+
+/// The keys on the way to a pattern's leaf.
+struct Path {
+    steps: [Step; MAX_NAME_SEGMENTS],
+    len: usize,
+    leaf_key: u64,
+    tail_len: usize,
+}
+
+/// A run and the wildcard behind it.
+#[derive(Clone, Copy)]
+struct Step {
+    run_len: usize,
+    branch: u64,
+    wildcard: Wildcard,
+    /// The anchor behind the wildcard.
+    anchor: u64,
+}
+
+impl Path {
+    fn of(pattern: &Pattern, hasher: &Hasher) -> Self {
+        let none = Step {
+            run_len: 0,
+            branch: 0,
+            wildcard: Wildcard::One,
+            anchor: 0,
+        };
+        let mut path = Self {
+            steps: [none; MAX_NAME_SEGMENTS],
+            len: 0,
+            leaf_key: 0,
+            tail_len: 0,
+        };
+        let text = pattern.as_str().as_bytes();
+        let (mut anchor, mut run, mut run_len) = (ROOT_ANCHOR, 0u64, 0);
+        let mut start = 0;
+        while start <= text.len() {
+            let (hash, end) = hasher.segment(text, start);
+            let wildcard = match &text[start..end] {
+                b"*" => Some(Wildcard::One),
+                b"**" => Some(Wildcard::Any),
+                _ => None,
+            };
+            start = end + 1;
+            let Some(wildcard) = wildcard else {
+                run = run.wrapping_mul(RUN_BASE).wrapping_add(hash);
+                run_len += 1;
+                continue;
+            };
+            let branch = hasher.key(anchor, run, run_len, Follows::Wildcard);
+            anchor = anchor_key(branch, wildcard);
+            path.steps[path.len] = Step {
+                run_len,
+                branch,
+                wildcard,
+                anchor,
+            };
+            path.len += 1;
+            (run, run_len) = (0, 0);
+        }
+        path.leaf_key = hasher.key(anchor, run, run_len, Follows::End);
+        path.tail_len = run_len;
+        path
+    }
+
+    fn steps(&self) -> &[Step] {
+        &self.steps[..self.len]
+    }
+}
+
+/// The prefix hashes of a topic, from which any run's hash takes a multiplication.
+struct TopicHashes {
+    prefixes: [u64; MAX_NAME_SEGMENTS + 1],
+    depth: usize,
+}
+
+impl TopicHashes {
+    /// `None` if there are too many segments for any pattern to match.
+    #[inline(always)]
+    fn of(topic: &str, hasher: &Hasher) -> Option<Self> {
+        let text = topic.as_bytes();
+        let mut hashes = Self {
+            prefixes: [0; MAX_NAME_SEGMENTS + 1],
+            depth: 0,
+        };
+        let mut start = 0;
+        let mut prefix = 0u64;
+        loop {
+            let (hash, end) = hasher.segment(text, start);
+            prefix = prefix.wrapping_mul(RUN_BASE).wrapping_add(hash);
+            hashes.depth += 1;
+            *hashes.prefixes.get_mut(hashes.depth)? = prefix;
+            if end >= text.len() {
+                return Some(hashes);
+            }
+            start = end + 1;
+        }
+    }
+
+    #[inline(always)]
+    fn run(&self, from: usize, len: usize) -> u64 {
+        self.prefixes[from + len].wrapping_sub(self.prefixes[from].wrapping_mul(RUN_POWERS[len]))
+    }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Parts
+
+/// Which lengths of runs there are behind the wildcards behind a run: bit n for length n. A run
+/// behind a wildcard has 31 segments at most.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Branch {
+    one_ends: u32,
+    one_wildcards: u32,
+    any_ends: u32,
+    any_wildcards: u32,
+}
+
+impl Branch {
+    fn lens_mut(&mut self, behind: Wildcard, follows: Follows) -> &mut u32 {
+        match (behind, follows) {
+            (Wildcard::One, Follows::End) => &mut self.one_ends,
+            (Wildcard::One, Follows::Wildcard) => &mut self.one_wildcards,
+            (Wildcard::Any, Follows::End) => &mut self.any_ends,
+            (Wildcard::Any, Follows::Wildcard) => &mut self.any_wildcards,
+        }
+    }
+}
+
+impl Value for Branch {
+    fn is_same(&self, other: &Self) -> bool {
+        self == other
+    }
+}
+
+impl Value for u32 {
+    fn is_same(&self, other: &Self) -> bool {
+        self == other
+    }
+}
+
+/// The lengths of runs that leave the root and have a wildcard behind them, with how many patterns
+/// each has.
+#[derive(Clone)]
+struct Root {
+    runs: u32,
+    counts: [u32; MAX_NAME_SEGMENTS],
+}
+
+impl Root {
+    fn count(&mut self, run_len: usize) {
+        self.counts[run_len] += 1;
+        self.runs |= 1 << run_len;
+    }
+
+    fn uncount(&mut self, run_len: usize) {
+        self.counts[run_len] -= 1;
+        if self.counts[run_len] == 0 {
+            self.runs &= !(1 << run_len);
+        }
+    }
+}
+
+/// The entries of one pattern (of several, where their keys collide).
+struct Leaf<V>(Arc<LeafKind<V>>);
+
+enum LeafKind<V> {
+    One { pattern: Pattern, id: u64, value: V },
+    Many { pattern: Pattern, entries: Tree<V> },
+    Collided(Vec<Leaf<V>>),
+}
+
+impl<V> Clone for Leaf<V> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<V> Value for Leaf<V> {
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+struct Added<V> {
+    leaf: Leaf<V>,
+    is_new: bool,
+    is_new_pattern: bool,
+}
+
+struct Removed<V> {
+    leaf: Option<Leaf<V>>,
+    was_last_of_pattern: bool,
+}
+
+impl<V: Clone> Leaf<V> {
+    fn one(pattern: Pattern, id: u64, value: V) -> Self {
+        Self(Arc::new(LeafKind::One { pattern, id, value }))
+    }
+
+    fn with(&self, pattern: &Pattern, id: u64, value: V) -> Added<V> {
+        let kind = match &*self.0 {
+            LeafKind::One {
+                pattern: mine,
+                id: my_id,
+                value: my_value,
+            } if mine == pattern => {
+                let is_new = *my_id != id;
+                if !is_new {
+                    let leaf = Self::one(mine.clone(), id, value);
+                    return Added {
+                        leaf,
+                        is_new,
+                        is_new_pattern: false,
+                    };
+                }
+                let mut entries = Tree::new();
+                entries.insert(*my_id, my_value.clone());
+                entries.insert(id, value);
+                LeafKind::Many {
+                    pattern: mine.clone(),
+                    entries,
+                }
+            }
+            LeafKind::Many {
+                pattern: mine,
+                entries,
+            } if mine == pattern => {
+                let mut more = entries.clone();
+                more.insert(id, value);
+                let is_new = more.len() > entries.len();
+                let kind = LeafKind::Many {
+                    pattern: mine.clone(),
+                    entries: more,
+                };
+                return Added {
+                    leaf: Self(Arc::new(kind)),
+                    is_new,
+                    is_new_pattern: false,
+                };
+            }
+            LeafKind::Collided(leaves) => return Self::with_in(leaves, pattern, id, value),
+            _ => {
+                let leaves = vec![self.clone(), Self::one(pattern.clone(), id, value)];
+                let leaf = Self(Arc::new(LeafKind::Collided(leaves)));
+                return Added {
+                    leaf,
+                    is_new: true,
+                    is_new_pattern: true,
+                };
+            }
+        };
+        Added {
+            leaf: Self(Arc::new(kind)),
+            is_new: true,
+            is_new_pattern: false,
+        }
+    }
+
+    fn with_in(leaves: &[Self], pattern: &Pattern, id: u64, value: V) -> Added<V> {
+        let mut leaves = leaves.to_vec();
+        let (is_new, is_new_pattern) = match leaves
+            .iter_mut()
+            .find(|leaf| leaf.pattern() == Some(pattern))
+        {
+            Some(found) => {
+                let added = found.with(pattern, id, value);
+                *found = added.leaf;
+                (added.is_new, false)
+            }
+            None => {
+                leaves.push(Self::one(pattern.clone(), id, value));
+                (true, true)
+            }
+        };
+        Added {
+            leaf: Self(Arc::new(LeafKind::Collided(leaves))),
+            is_new,
+            is_new_pattern,
+        }
+    }
+
+    /// `None` if the entry is not here.
+    fn without(&self, pattern: &Pattern, id: u64) -> Option<Removed<V>> {
+        match &*self.0 {
+            LeafKind::One {
+                pattern: mine,
+                id: my_id,
+                ..
+            } => (mine == pattern && *my_id == id).then_some(Removed {
+                leaf: None,
+                was_last_of_pattern: true,
+            }),
+            LeafKind::Many {
+                pattern: mine,
+                entries,
+            } => {
+                if mine != pattern || entries.get(id).is_none() {
+                    return None;
+                }
+                let mut fewer = entries.clone();
+                fewer.remove(id);
+                let kind = match fewer.single() {
+                    Some((id, value)) => LeafKind::One {
+                        pattern: mine.clone(),
+                        id,
+                        value: value.clone(),
+                    },
+                    None => LeafKind::Many {
+                        pattern: mine.clone(),
+                        entries: fewer,
+                    },
+                };
+                let leaf = Some(Self(Arc::new(kind)));
+                Some(Removed {
+                    leaf,
+                    was_last_of_pattern: false,
+                })
+            }
+            LeafKind::Collided(leaves) => {
+                let at = leaves
+                    .iter()
+                    .position(|leaf| leaf.pattern() == Some(pattern))?;
+                let Removed {
+                    leaf,
+                    was_last_of_pattern,
+                } = leaves[at].without(pattern, id)?;
+                let mut leaves = leaves.clone();
+                match leaf {
+                    Some(leaf) => leaves[at] = leaf,
+                    None => drop(leaves.swap_remove(at)),
+                }
+                let leaf = match &*leaves {
+                    [only] => only.clone(),
+                    _ => Self(Arc::new(LeafKind::Collided(leaves))),
+                };
+                Some(Removed {
+                    leaf: Some(leaf),
+                    was_last_of_pattern,
+                })
+            }
+        }
+    }
+}
+
+impl<V> Leaf<V> {
+    fn pattern(&self) -> Option<&Pattern> {
+        match &*self.0 {
+            LeafKind::One { pattern, .. } | LeafKind::Many { pattern, .. } => Some(pattern),
+            LeafKind::Collided(_) => None,
+        }
+    }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Matching
+
+/// The leaves that a topic may reach.
+struct Hits<'t, V> {
+    first: [Option<&'t Leaf<V>>; Hits::<()>::FIRST],
+    len: usize,
+    more: Vec<&'t Leaf<V>>,
+}
+
+impl Hits<'_, ()> {
+    const FIRST: usize = 8;
+}
+
+impl<'t, V: Clone> Hits<'t, V> {
+    fn new() -> Self {
+        Self {
+            first: [None; Hits::<()>::FIRST],
+            len: 0,
+            more: vec![],
+        }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, leaf: &'t Leaf<V>) {
+        match self.first.get_mut(self.len) {
+            Some(free) => {
+                *free = Some(leaf);
+                self.len += 1;
+            }
+            None => self.more.push(leaf),
+        }
+    }
+
+    /// Compares the patterns with the topic and calls `f` once for each id.
+    #[inline(always)]
+    fn report(&self, topic: &str, mut f: impl FnMut(u64, &V)) {
+        let mut ids = [0; Hits::<()>::FIRST];
+        let mut count = 0;
+        for leaf in self.first[..self.len].iter().flatten() {
+            match &*leaf.0 {
+                LeafKind::One { pattern, id, value } if self.more.is_empty() => {
+                    if pattern.matches(topic) && !ids[..count].contains(id) {
+                        ids[count] = *id;
+                        count += 1;
+                        f(*id, value);
+                    }
+                }
+                _ => return self.report_many(topic, &ids[..count], f),
+            }
+        }
+    }
+
+    /// Reports what [`Hits::report`] could not, except the ids it did.
+    #[cold]
+    fn report_many(&self, topic: &str, reported: &[u64], mut f: impl FnMut(u64, &V)) {
+        let mut found: Vec<(u64, &V)> = vec![];
+        let leaves = self.first[..self.len].iter().flatten().chain(&self.more);
+        let mut sources = 0;
+        for leaf in leaves {
+            let before = found.len();
+            leaf.collect(topic, &mut found);
+            sources += usize::from(found.len() > before);
+        }
+        if sources > 1 {
+            found.sort_unstable_by_key(|(id, _)| *id);
+            found.dedup_by_key(|(id, _)| *id);
+        }
+        for (id, value) in found {
+            if !reported.contains(&id) {
+                f(id, value);
+            }
+        }
+    }
+}
+
+impl<V: Clone> Leaf<V> {
+    fn collect<'t>(&'t self, topic: &str, found: &mut Vec<(u64, &'t V)>) {
+        match &*self.0 {
+            LeafKind::One { pattern, id, value } => {
+                if pattern.matches(topic) {
+                    found.push((*id, value));
+                }
+            }
+            LeafKind::Many { pattern, entries } => {
+                if pattern.matches(topic) {
+                    entries.for_each(&mut |id, value| found.push((id, value)));
+                }
+            }
+            LeafKind::Collided(leaves) => leaves.iter().for_each(|leaf| leaf.collect(topic, found)),
+        }
+    }
+}
+
+/// An anchor whose runs towards wildcards are still to be looked up, from the positions
+/// `from..until` of the topic.
+struct Pending {
+    anchor: u64,
+    from: usize,
+    until: usize,
+    run_lens: u32,
+    /// Whether there is a `**` on the way here; only then can an anchor be reached twice.
+    is_behind_any: bool,
+}
+
+/// One match under way.
+struct Walk<'w, 't, V> {
+    trie: &'t Trie<V>,
+    topic: &'w TopicHashes,
+    hits: &'w mut Hits<'t, V>,
+    pending: Vec<Pending>,
+    /// The `**` anchors behind another `**` that were reached.
+    seen: Seen,
+}
+
+/// The anchors reached and the least position of each: a list, and a map when that gets long.
+#[derive(Default)]
+struct Seen {
+    few: Vec<(u64, usize)>,
+    many: Option<HashMap<u64, usize>>,
+}
+
+impl Seen {
+    const FEW: usize = 16;
+
+    /// Notes that `anchor` is reached at `position`; gives the least position before that.
+    fn reach(&mut self, anchor: u64, position: usize) -> Option<usize> {
+        if let Some((_, least)) = self.few.iter_mut().find(|(seen, _)| *seen == anchor) {
+            return Some(std::mem::replace(least, position.min(*least)));
+        }
+        if self.few.len() < Self::FEW {
+            self.few.push((anchor, position));
+            return None;
+        }
+        let least = self
+            .many
+            .get_or_insert_default()
+            .entry(anchor)
+            .or_insert(usize::MAX);
+        let before = std::mem::replace(least, position.min(*least));
+        (before != usize::MAX).then_some(before)
+    }
+}
+
+/// The bits up to `len`; there is none above 31.
+#[inline(always)]
+fn bits_up_to(len: usize) -> u32 {
+    u32::MAX >> (31 - len.min(31))
+}
+
+/// Calls `f` for every bit.
+#[inline(always)]
+fn each_bit(mut bits: u32, mut f: impl FnMut(usize)) {
+    while bits != 0 {
+        f(bits.trailing_zeros() as usize);
+        bits &= bits - 1;
+    }
+}
+
+impl<V: Clone> Walk<'_, '_, V> {
+    #[inline(always)]
+    fn run(mut self, is_system: bool) {
+        let depth = self.topic.depth;
+        self.leaf(ROOT_ANCHOR, depth);
+        // A wildcard in front does not match a system name.
+        let run_lens = if is_system {
+            self.trie.root.runs & !1
+        } else {
+            self.trie.root.runs
+        };
+        self.branches(ROOT_ANCHOR, 0, run_lens, false);
+        while let Some(next) = self.pending.pop() {
+            for position in next.from..next.until {
+                self.branches(next.anchor, position, next.run_lens, next.is_behind_any);
+            }
+        }
+    }
+
+    /// Looks up the leaf of the pattern that ends with the topic's last `run_len` segments.
+    #[inline(always)]
+    fn leaf(&mut self, anchor: u64, run_len: usize) {
+        let run = self.topic.run(self.topic.depth - run_len, run_len);
+        let key = self.trie.hasher.key(anchor, run, run_len, Follows::End);
+        if let Some(leaf) = self.trie.leaves.get(key) {
+            self.hits.push(leaf);
+        }
+    }
+
+    /// Follows the runs from `position` that have a wildcard behind them.
+    #[inline(always)]
+    fn branches(&mut self, anchor: u64, position: usize, run_lens: u32, is_behind_any: bool) {
+        each_bit(
+            run_lens & bits_up_to(self.topic.depth - position),
+            |run_len| {
+                let run = self.topic.run(position, run_len);
+                let key = self
+                    .trie
+                    .hasher
+                    .key(anchor, run, run_len, Follows::Wildcard);
+                if let Some(&branch) = self.trie.branches.get(key) {
+                    self.branch(key, branch, position + run_len, is_behind_any);
+                }
+            },
+        );
+    }
+
+    /// Goes through the wildcards behind a run that ends at `position`.
+    #[inline(always)]
+    fn branch(&mut self, key: u64, branch: Branch, position: usize, is_behind_any: bool) {
+        let left = self.topic.depth - position;
+        if left > 0 {
+            if (branch.one_ends >> (left - 1)) & 1 != 0 {
+                self.leaf(anchor_key(key, Wildcard::One), left - 1);
+            }
+            let run_lens = branch.one_wildcards & bits_up_to(left - 1);
+            if run_lens != 0 {
+                let (from, until) = (position + 1, position + 2);
+                let anchor = anchor_key(key, Wildcard::One);
+                self.pending.push(Pending {
+                    anchor,
+                    from,
+                    until,
+                    run_lens,
+                    is_behind_any,
+                });
+            }
+        }
+        if branch.any_ends | branch.any_wildcards != 0 {
+            self.any(
+                anchor_key(key, Wildcard::Any),
+                branch,
+                position,
+                is_behind_any,
+            );
+        }
+    }
+
+    #[inline(always)]
+    fn any(&mut self, anchor: u64, branch: Branch, position: usize, is_behind_any: bool) {
+        let depth = self.topic.depth;
+        let mut until = depth + 1;
+        if is_behind_any {
+            match self.seen.reach(anchor, position) {
+                Some(least) if least <= position => return,
+                Some(least) => until = least,
+                None => {}
+            }
+        }
+        // The ends between `position` and `until`; all of them, the first time.
+        let mut ends = branch.any_ends & bits_up_to(depth - position);
+        if until <= depth {
+            ends &= !bits_up_to(depth - until);
+        }
+        each_bit(ends, |run_len| self.leaf(anchor, run_len));
+        let run_lens = branch.any_wildcards & bits_up_to(depth - position);
+        if run_lens != 0 {
+            let from = position;
+            self.pending.push(Pending {
+                anchor,
+                from,
+                until,
+                run_lens,
+                is_behind_any: true,
+            });
+        }
+    }
+}
+
+// ---------------------------------------------------------------------------------------------
+// Recent changes
+
+/// The patterns of the latest changes, newest first: a list that grows to [`RECENT_CHANGES`], and
+/// the full one before it.
+#[derive(Clone, Default)]
+struct Recent {
+    newer: Option<Arc<Change>>,
+    newer_len: u64,
+    older: Option<Arc<Change>>,
+}
+
+struct Change {
+    pattern: Pattern,
+    before: Option<Arc<Self>>,
+}
+
+impl Recent {
+    fn push(&mut self, pattern: Pattern) {
+        if self.newer_len == RECENT_CHANGES {
+            self.older = self.newer.take();
+            self.newer_len = 0;
+        }
+        self.newer = Some(Arc::new(Change {
+            pattern,
+            before: self.newer.take(),
+        }));
+        self.newer_len += 1;
+    }
+
+    fn concern(&self, changes: u64, topic: &str) -> bool {
+        if changes > self.newer_len && self.older.is_none() {
+            return true;
+        }
+        if changes > self.newer_len + RECENT_CHANGES {
+            return true;
+        }
+        let mut left = changes;
+        for list in [&self.newer, &self.older] {
+            let mut next = list.as_deref();
+            while let (Some(change), true) = (next, left > 0) {
+                if change.pattern.matches(topic) {
+                    return true;
+                }
+                next = change.before.as_deref();
+                left -= 1;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    impl<V: Clone> Trie<V> {
+        /// A trie whose keys have few bits, so that all kinds of parts collide.
+        fn colliding(key_mask: u64) -> Self {
+            Self {
+                hasher: Hasher::new(key_mask),
+                ..Self::new()
+            }
+        }
+
+        /// The ids that match, each once, with their values.
+        fn found(&self, topic: &str) -> BTreeMap<u64, V> {
+            let mut found = BTreeMap::new();
+            self.for_each_match(topic, |id, value| {
+                assert!(
+                    found.insert(id, value.clone()).is_none(),
+                    "{id} was reported twice"
+                );
+            });
+            found
+        }
+
+        fn ids(&self, topic: &str) -> Vec<u64> {
+            self.found(topic).into_keys().collect()
+        }
+    }
+
+    fn pattern(text: &str) -> Pattern {
+        Pattern::new(text).unwrap()
+    }
+
+    /// What the trie must be equal to.
+    #[derive(Clone, Default)]
+    struct Model(BTreeMap<(Pattern, u64), u32>);
+
+    impl Model {
+        fn ids(&self, topic: &str) -> Vec<u64> {
+            let matching = self.0.keys().filter(|(pattern, _)| pattern.matches(topic));
+            matching
+                .map(|(_, id)| *id)
+                .collect::<BTreeSet<_>>()
+                .into_iter()
+                .collect()
+        }
+    }
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Insert(Pattern, u64, u32),
+        Remove(Pattern, u64),
+        RemoveSome(prop::sample::Index),
+        Merge,
+        BeginMerge,
+        EndMerge,
+    }
+
+    fn patterns() -> impl Strategy<Value = Pattern> {
+        let segment = prop_oneof![
+            3 => prop::sample::select(vec!["a", "b", "c", "a-long-segment-of-20", "$s"]),
+            2 => Just("*"),
+            2 => Just("**"),
+        ];
+        prop::collection::vec(segment, 1..7).prop_map(|segments| pattern(&segments.join("/")))
+    }
+
+    fn topics() -> impl Strategy<Value = String> {
+        let segment = prop::sample::select(vec!["a", "b", "c", "a-long-segment-of-20", "$s"]);
+        prop::collection::vec(segment, 1..8).prop_map(|segments| segments.join("/"))
+    }
+
+    fn steps() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            8 => (patterns(), 0..6u64, any::<u32>()).prop_map(|(p, id, v)| Step::Insert(p, id, v)),
+            1 => (patterns(), 0..6u64).prop_map(|(p, id)| Step::Remove(p, id)),
+            4 => any::<prop::sample::Index>().prop_map(Step::RemoveSome),
+            1 => Just(Step::Merge),
+            1 => Just(Step::BeginMerge),
+            1 => Just(Step::EndMerge),
+        ]
+    }
+
+    fn remove(model: &mut Model, trie: &mut Trie<u32>, pattern: Pattern, id: u64) {
+        *trie = trie.remove(&pattern, id);
+        model.0.remove(&(pattern, id));
+    }
+
+    fn run(mut trie: Trie<u32>, steps: Vec<Step>, topics: &[String]) -> Result<(), TestCaseError> {
+        let mut model = Model::default();
+        let mut merging: Option<Merged<u32>> = None;
+        for step in steps {
+            let (before, ids_before) = (trie.clone(), model.ids(&topics[0]));
+            match step {
+                Step::Insert(pattern, id, value) => {
+                    trie = trie.insert(&pattern, id, value);
+                    model.0.insert((pattern, id), value);
+                }
+                Step::Remove(pattern, id) => remove(&mut model, &mut trie, pattern, id),
+                Step::RemoveSome(index) if !model.0.is_empty() => {
+                    let (pattern, id) = (*index.get(&model.0.keys().collect::<Vec<_>>())).clone();
+                    remove(&mut model, &mut trie, pattern, id);
+                }
+                Step::RemoveSome(_) => {}
+                Step::Merge => trie = trie.install(&trie.merge()),
+                Step::BeginMerge => merging = Some(trie.merge()),
+                Step::EndMerge => {
+                    if let Some(merged) = &merging {
+                        trie = trie.install(merged);
+                    }
+                }
+            }
+            prop_assert_eq!(trie.len(), model.0.len());
+            prop_assert_eq!(
+                before.ids(&topics[0]),
+                ids_before,
+                "an old trie has changed"
+            );
+            for topic in topics {
+                prop_assert_eq!(trie.ids(topic), model.ids(topic), "{}", topic);
+            }
+        }
+        let distinct: BTreeSet<_> = model.0.keys().map(|(pattern, _)| pattern).collect();
+        if trie.hasher.key_mask == u64::MAX {
+            prop_assert_eq!(trie.stats().leaves, distinct.len());
+        }
+        // Building in one go gives the same parts, and taking all away gives none.
+        let mut bulk = Trie {
+            hasher: trie.hasher.clone(),
+            ..Trie::new()
+        }
+        .built(
+            model
+                .0
+                .iter()
+                .map(|((pattern, id), value)| (pattern.clone(), *id, *value)),
+        );
+        prop_assert_eq!(bulk.stats().leaves, trie.stats().leaves);
+        prop_assert_eq!(bulk.stats().branches, trie.stats().branches);
+        prop_assert_eq!(bulk.stats().counters, trie.stats().counters);
+        for topic in topics {
+            prop_assert_eq!(bulk.ids(topic), model.ids(topic), "{}", topic);
+        }
+        for (pattern, id) in model.0.keys() {
+            trie = trie.remove(pattern, *id);
+            bulk = bulk.remove(pattern, *id);
+        }
+        for trie in [trie, bulk] {
+            let stats = trie.install(&trie.merge()).stats();
+            prop_assert_eq!((trie.len(), stats), (0, TrieStats::default()));
+        }
+        Ok(())
+    }
+
+    proptest! {
+        /// Goal: after any changes and merges the trie answers as a list of patterns does, old
+        /// tries keep their answers, and nothing is left behind.
+        #[test]
+        fn a_trie_answers_as_a_list_of_patterns(
+            steps in prop::collection::vec(steps(), 0..60),
+            topics in prop::collection::vec(topics(), 1..12),
+        ) {
+            run(Trie::new(), steps, &topics)?;
+        }
+
+        /// Goal: the same where most keys collide, down to all of them.
+        #[test]
+        fn collisions_change_nothing(
+            steps in prop::collection::vec(steps(), 0..60),
+            topics in prop::collection::vec(topics(), 1..12),
+            bits in 0..6u32,
+        ) {
+            run(Trie::colliding(!(u64::MAX >> bits)), steps, &topics)?;
+        }
+    }
+}
