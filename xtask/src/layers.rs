@@ -3,16 +3,18 @@
 /// The files of `core/src`, lowest layer first. A file uses `crate::x` only from lower layers. A
 /// name that ends in `/` is a folder: one room, whose files may use each other.
 pub(crate) const LAYERS: &[&[&str]] = &[
-    &["sync.rs", "error.rs", "fork.rs"],
+    &["sync.rs", "error.rs", "event.rs", "fork.rs"],
     &[
         "config.rs",
         "clock.rs",
         "topic.rs",
         "filter.rs",
-        "message.rs",
+        "overlay.rs",
+        "chunk.rs",
+        "baton.rs",
     ],
     &[
-        "chunk.rs",
+        "message.rs",
         "ring.rs",
         "lossy.rs",
         "snapshot.rs",
@@ -34,25 +36,20 @@ pub(crate) const LAYERS: &[&[&str]] = &[
 ];
 
 /// Uses within one layer that are allowed all the same: (file, file it uses, reason).
-pub(crate) const ALLOWED: &[(&str, &str, &str)] = &[
-    (
-        "error.rs",
-        "sync.rs",
-        "an error may hold what sync.rs names; sync.rs never names an error",
-    ),
-    (
-        "fork.rs",
-        "sync.rs",
-        "sync.rs is below everything: it alone names atomics",
-    ),
-];
+pub(crate) const ALLOWED: &[(&str, &str, &str)] = &[(
+    "fork.rs",
+    "sync.rs",
+    "sync.rs alone names atomics, so it is below its own layer",
+)];
 
 /// The only files of `core/src` that may contain `unsafe`. Each has a model or a Miri run.
 pub(crate) const UNSAFE_ROOMS: &[&str] = &[
     "sync.rs",
+    "event.rs",
     "fork.rs",
-    "message.rs",
     "chunk.rs",
+    "baton.rs",
+    "message.rs",
     "ring.rs",
     "lossy.rs",
     "snapshot.rs",
@@ -63,3 +60,7 @@ pub(crate) const UNSAFE_ROOMS: &[&str] = &[
     "publisher.rs",
     "subscription.rs",
 ];
+
+/// Files that are longer than the limit already, with the length they must not exceed.
+pub(crate) const LONG_FILES: &[(&str, usize)] =
+    &[("core/src/filter.rs", 940), ("core/src/trie.rs", 1200)];
