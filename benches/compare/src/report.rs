@@ -71,8 +71,14 @@ impl Bars {
         });
     }
 
-    /// Prints all lines.
-    pub(crate) fn print(&self) {
+    /// Prints all lines, by section and number.
+    pub(crate) fn print(&mut self) {
+        let number = |line: &String| {
+            let id = line.split(' ').nth(1).unwrap_or_default();
+            let number = id.get(1..).and_then(|number| number.parse::<u32>().ok());
+            (id.chars().next(), number)
+        };
+        self.0.sort_by_key(number);
         println!();
         for line in &self.0 {
             println!("{line}");

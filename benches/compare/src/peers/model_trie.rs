@@ -23,7 +23,8 @@ struct Node {
 #[derive(Debug)]
 pub(crate) struct ModelTrie {
     segments: AHashMap<Box<str>, u32>,
-    edges: AHashMap<(u32, u32), u32>,
+    /// By node in the upper half and segment in the lower.
+    edges: AHashMap<u64, u32>,
     nodes: Vec<Node>,
 }
 
@@ -52,11 +53,11 @@ impl ModelTrie {
             Some(number) => *number,
             None => *self.segments.entry(segment.into()).or_insert(fresh),
         };
-        if let Some(child) = self.edges.get(&(node, segment)) {
+        if let Some(child) = self.edges.get(&edge(node, segment)) {
             return *child;
         }
         let child = self.new_node();
-        self.edges.insert((node, segment), child);
+        self.edges.insert(edge(node, segment), child);
         child
     }
 
@@ -75,7 +76,7 @@ impl ModelTrie {
                     next[reached] = node.any_segment;
                     reached += 1;
                 }
-                let child = segment.and_then(|segment| self.edges.get(&(state, segment)));
+                let child = segment.and_then(|segment| self.edges.get(&edge(state, segment)));
                 if let Some(&child) = child {
                     next[reached] = child;
                     reached += 1;
@@ -105,6 +106,11 @@ impl Node {
             any_rest: Vec::new(),
         }
     }
+}
+
+#[inline(always)]
+const fn edge(node: u32, segment: u32) -> u64 {
+    (node as u64) << 32 | segment as u64
 }
 
 impl Router for ModelTrie {

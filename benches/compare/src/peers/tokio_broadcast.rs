@@ -25,8 +25,8 @@ fn send_on_credit<T>(sender: &Sender<T>, credit: &Credit, messages: u64, make: i
     }
 }
 
-fn drain_on_credit<T: AsRef<[u8]> + Clone>(
-    receivers: &mut [Receiver<T>],
+fn drain_on_credit(
+    receivers: &mut [Receiver<Arc<[u8]>>],
     credit: &Credit,
     deliveries: u64,
 ) -> Tally {
@@ -49,10 +49,22 @@ fn drain_on_credit<T: AsRef<[u8]> + Clone>(
     tally
 }
 
-/// Values, one reader.
+/// Values, one reader that gives credit for each message at once.
 pub(crate) fn single(messages: u64) -> Duration {
-    let (sender, receiver) = channel::<Payload>(CAPACITY);
-    run(messages, sender, vec![receiver], payload)
+    let (sender, mut receiver) = channel::<Payload>(CAPACITY);
+    let credit = Credit(AtomicU64::new(0));
+    pair(
+        Tally::of(messages, 1),
+        || send_on_credit(&sender, &credit, messages, payload),
+        || {
+            let mut tally = Tally::default();
+            while tally.count < messages {
+                tally.see(spin_for(|| receiver.try_recv().ok()));
+                credit.0.store(tally.count, Ordering::Release);
+            }
+            tally
+        },
+    )
 }
 
 /// `subscribers` readers, one `Arc` a message.
@@ -60,22 +72,12 @@ pub(crate) fn fan_out(messages: u64, subscribers: u64) -> Duration {
     let (sender, receiver) = channel::<Arc<[u8]>>(CAPACITY);
     let mut receivers = vec![receiver];
     receivers.extend((1..subscribers).map(|_| sender.subscribe()));
-    run(messages, sender, receivers, |sequence| {
-        Arc::from(payload(sequence).as_slice())
-    })
-}
-
-fn run<T: AsRef<[u8]> + Clone + Send>(
-    messages: u64,
-    sender: Sender<T>,
-    mut receivers: Vec<Receiver<T>>,
-    make: impl Fn(u64) -> T + Sync,
-) -> Duration {
     let credit = Credit(AtomicU64::new(0));
-    let expected = Tally::of(messages, receivers.len() as u64);
+    let expected = Tally::of(messages, subscribers);
+    let make = |sequence| Arc::from(payload(sequence).as_slice());
     pair(
         expected,
-        || send_on_credit(&sender, &credit, messages, &make),
+        || send_on_credit(&sender, &credit, messages, make),
         || drain_on_credit(&mut receivers, &credit, expected.count),
     )
 }
