@@ -445,12 +445,38 @@ impl Step {
     fn holds(&self, value: Option<&[u8]>) -> bool {
         let wanted = self.value.as_bytes();
         match self.test {
-            Test::Equals => value == Some(wanted),
-            Test::NotEquals => value != Some(wanted),
+            Test::Equals => value.is_some_and(|value| same_bytes(value, wanted)),
+            Test::NotEquals => !value.is_some_and(|value| same_bytes(value, wanted)),
             Test::Has => value.is_some(),
-            Test::Prefix => value.is_some_and(|value| value.starts_with(wanted)),
+            Test::Prefix => value
+                .and_then(|value| value.get(..wanted.len()))
+                .is_some_and(|start| same_bytes(start, wanted)),
         }
     }
+}
+
+/// Whether two byte strings are equal, for strings that are mostly short.
+///
+/// Up to 16 bytes are compared as two words that may overlap, which spares the call into the
+/// library's comparison; that call is most of the cost of a short one.
+#[inline]
+pub(crate) fn same_bytes(left: &[u8], right: &[u8]) -> bool {
+    if left.len() != right.len() {
+        return false;
+    }
+    match left.len() {
+        0..=1 => left.first() == right.first(),
+        2..=3 => same_ends::<2>(left, right),
+        4..=7 => same_ends::<4>(left, right),
+        8..=16 => same_ends::<8>(left, right),
+        _ => left == right,
+    }
+}
+
+/// Whether the first `N` and the last `N` bytes are equal.
+#[inline]
+fn same_ends<const N: usize>(left: &[u8], right: &[u8]) -> bool {
+    left.first_chunk::<N>() == right.first_chunk() && left.last_chunk::<N>() == right.last_chunk()
 }
 
 impl std::ops::Not for Filter {

@@ -18,7 +18,7 @@
 use crate::chunk::Chunk;
 use crate::config::Limits;
 use crate::error::InvalidMessage;
-use crate::sync::Arc;
+use crate::sync::{Arc, AtomicBool};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
@@ -427,10 +427,19 @@ impl ExactSizeIterator for Attributes<'_> {}
 /// What a message needs to tell its topic and its id: shared by all messages of a broker.
 #[derive(Debug)]
 pub(crate) struct Context {
-    /// The topic's name, by partition number. Only ever grows: readers index it without a lock.
-    pub(crate) topics: boxcar::Vec<std::sync::Arc<str>>,
+    /// By partition number. Only ever grows: readers index it without a lock.
+    pub(crate) partitions: boxcar::Vec<PartitionEntry>,
     /// Random, so that ids of different stores differ; the low 48 bits count.
     pub(crate) store: u64,
+}
+
+/// What all may know of a partition.
+#[derive(Debug)]
+pub(crate) struct PartitionEntry {
+    /// Its topic's name.
+    pub(crate) topic: std::sync::Arc<str>,
+    /// Whether its topic was deleted: its messages are not replayed any more.
+    pub(crate) deleted: AtomicBool,
 }
 
 /// A message where it lies, in the memory of the log: reading it copies nothing.
@@ -456,7 +465,7 @@ impl<'a> Message<'a> {
 
     /// The name of the topic it was published to.
     pub fn topic(&self) -> &'a str {
-        &self.context.topics[self.record.partition() as usize]
+        &self.context.partitions[self.record.partition() as usize].topic
     }
 
     /// The ordering key.

@@ -14,6 +14,7 @@ mod imp {
     #![expect(clippy::disallowed_types, reason = "the one place that names them")]
 
     pub(crate) type AtomicBool = std::sync::atomic::AtomicBool;
+    pub(crate) type AtomicU8 = std::sync::atomic::AtomicU8;
     pub(crate) type AtomicU32 = std::sync::atomic::AtomicU32;
     pub(crate) type AtomicU64 = std::sync::atomic::AtomicU64;
     pub(crate) type AtomicUsize = std::sync::atomic::AtomicUsize;
@@ -48,6 +49,7 @@ mod imp {
 #[cfg(slipring_loom)]
 mod imp {
     pub(crate) type AtomicBool = loom::sync::atomic::AtomicBool;
+    pub(crate) type AtomicU8 = loom::sync::atomic::AtomicU8;
     pub(crate) type AtomicU32 = loom::sync::atomic::AtomicU32;
     pub(crate) type AtomicU64 = loom::sync::atomic::AtomicU64;
     pub(crate) type AtomicUsize = loom::sync::atomic::AtomicUsize;
@@ -128,6 +130,29 @@ pub(crate) use asymmetric::{heavy_fence, light_fence, register as register_asymm
 /// `T` on cache lines of its own: what two threads write must not share a line, nor the pair of
 /// lines that the prefetcher fetches together.
 pub(crate) type CachePadded<T> = crossbeam_utils::CachePadded<T>;
+
+/// A count that one thread at a time adds to and others may read: no read-modify-write.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds `count`. The caller is the only writer at the moment.
+    #[inline]
+    pub(crate) fn add(&self, count: u64) {
+        // Relaxed: a figure that orders nothing.
+        self.0.store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);
+    }
+
+    /// Sets a level, likewise.
+    #[inline]
+    pub(crate) fn set(&self, level: u64) {
+        self.0.store(level, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// Deferred reclamation: what is [`defer`](epoch::Guard::defer)red runs when no thread is pinned
 /// that was pinned before. crossbeam-epoch; under loom, which cannot model its SeqCst protocol, a

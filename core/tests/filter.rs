@@ -488,6 +488,32 @@ fn conditions_mean_what_the_table_says() {
     }
 }
 
+/// Comparison is by hand for short strings: every length, and a difference at every byte.
+#[test]
+fn values_compare_at_every_length() {
+    for len in 0..40 {
+        let value: String = ('A'..='z').take(len).collect();
+        let (equals, differs) = (
+            Filter::equals("k", &*value),
+            Filter::not_equals("k", &*value),
+        );
+        let prefix = Filter::prefix("k", &*value);
+        let message = |value: &str| [("k", value.to_string())];
+        assert!(equals.matches(&message(&value)) && !differs.matches(&message(&value)));
+        assert!(prefix.matches(&message(&value)) && prefix.matches(&message(&format!("{value}!"))));
+        assert!(!equals.matches(&message(&format!("{value}!"))), "{len}");
+        for at in 0..len {
+            let mut other = value.clone();
+            other.replace_range(at..=at, "~");
+            assert!(!equals.matches(&message(&other)) && differs.matches(&message(&other)));
+            assert!(!prefix.matches(&message(&other)), "{len}, {at}");
+            assert!(
+                !prefix.matches(&message(&value[..at])) && !equals.matches(&message(&value[..at]))
+            );
+        }
+    }
+}
+
 /// NOT takes the next operand only: over all four messages of two keys.
 #[test]
 fn not_binds_tightest() {
@@ -652,9 +678,9 @@ enum Oracle {
     Equals(String, String),
     NotEquals(String, String),
     Prefix(String, String),
-    Not(Box<Oracle>),
-    And(Box<Oracle>, Box<Oracle>),
-    Or(Box<Oracle>, Box<Oracle>),
+    Not(Box<Self>),
+    And(Box<Self>, Box<Self>),
+    Or(Box<Self>, Box<Self>),
 }
 
 impl Oracle {

@@ -1,0 +1,115 @@
+//! An inbox: a subscription as the shards see it.
+
+use crate::config::Overflow;
+use crate::interest::Interest;
+use crate::lane::{Lane, Replay};
+use crate::log::Log;
+use crate::sync::{Arc, AtomicU8, Ordering};
+use crate::wait::WaitCell;
+use std::sync::OnceLock;
+
+/// Whether messages still come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum InboxState {
+    Open = 0,
+    /// The broker closed: what is queued is still delivered.
+    Closed = 1,
+    /// The subscription could not keep up and was disconnected: what is queued is still delivered.
+    Disconnected = 2,
+    /// Unsubscribed: what is queued is thrown away.
+    Ended = 3,
+}
+
+/// A subscription: what it wants, and a lane from each shard that has had something for it.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    pub(crate) id: u64,
+    pub(crate) name: Option<Box<str>>,
+    pub(crate) interest: Interest,
+    pub(crate) overflow: Overflow,
+    pub(crate) capacity: usize,
+    lanes: Box<[OnceLock<Arc<Lane>>]>,
+    /// Where the consumer waits for messages.
+    pub(crate) arrivals: WaitCell,
+    /// Where publishers wait for room.
+    pub(crate) space: WaitCell,
+    state: AtomicU8,
+}
+
+impl Inbox {
+    pub(crate) fn new(
+        id: u64,
+        name: Option<Box<str>>,
+        interest: Interest,
+        overflow: Overflow,
+        capacity: usize,
+        shards: usize,
+    ) -> Self {
+        Self {
+            id,
+            name,
+            interest,
+            overflow,
+            capacity,
+            lanes: (0..shards).map(|_| OnceLock::new()).collect(),
+            arrivals: WaitCell::new(),
+            space: WaitCell::new(),
+            state: AtomicU8::new(InboxState::Open as u8),
+        }
+    }
+
+    /// The lane from `shard`, if there has been one.
+    #[inline]
+    pub(crate) fn lane(&self, shard: usize) -> Option<&Arc<Lane>> {
+        self.lanes[shard].get()
+    }
+
+    /// The lanes there are.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = &Arc<Lane>> {
+        self.lanes.iter().filter_map(OnceLock::get)
+    }
+
+    /// The lane from `shard`, made if need be. Called by the holder of the shard's baton, or
+    /// before the subscription is known to any shard.
+    pub(crate) fn make_lane(
+        &self,
+        shard: usize,
+        log: &std::sync::Arc<Log>,
+        replay: Option<Replay>,
+    ) -> &Arc<Lane> {
+        self.lanes[shard].get_or_init(|| {
+            let log = std::sync::Arc::clone(log);
+            Arc::new(Lane::new(shard, self.id, self.capacity, self.overflow, log, replay))
+        })
+    }
+
+    pub(crate) fn state(&self) -> InboxState {
+        match self.state.load(Ordering::Acquire) {
+            0 => InboxState::Open,
+            1 => InboxState::Closed,
+            2 => InboxState::Disconnected,
+            _ => InboxState::Ended,
+        }
+    }
+
+    /// Moves to `state`, unless it is further already. The caller wakes whoever waits.
+    pub(crate) fn advance(&self, state: InboxState) {
+        self.state.fetch_max(state as u8, Ordering::AcqRel);
+    }
+
+    /// Wakes the consumer and blocked publishers, to see what has changed.
+    pub(crate) fn wake_all(&self) {
+        if self.arrivals.is_armed_after_fence() {
+            self.arrivals.wake();
+        }
+        if self.space.is_armed() {
+            self.space.wake();
+        }
+    }
+
+    /// Messages queued and not delivered.
+    pub(crate) fn depth(&self) -> u64 {
+        self.lanes().map(|lane| lane.depth()).sum()
+    }
+}

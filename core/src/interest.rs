@@ -1,0 +1,134 @@
+//! What a subscription wants: its patterns and its filter.
+
+use crate::filter::{self, Filter};
+use crate::message::{Context, Message, Record};
+use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::topic::Pattern;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+/// A filter that is a function.
+pub(crate) type FilterFn = dyn Fn(&Message<'_>) -> bool + Send + Sync;
+
+/// A subscription's filter, in one of its forms.
+pub(crate) enum Selector {
+    Expression(Filter),
+    Function(Box<FilterFn>),
+}
+
+impl fmt::Debug for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Expression(filter) => write!(f, "{filter}"),
+            Self::Function(_) => f.write_str("function"),
+        }
+    }
+}
+
+/// Patterns and filter of a subscription.
+#[derive(Debug)]
+pub(crate) struct Interest {
+    pub(crate) patterns: Vec<Pattern>,
+    pub(crate) selector: Option<Selector>,
+    /// How often a filter function panicked.
+    pub(crate) filter_panics: AtomicU64,
+}
+
+impl Interest {
+    pub(crate) fn new(patterns: Vec<Pattern>, selector: Option<Selector>) -> Self {
+        Self { patterns, selector, filter_panics: AtomicU64::new(0) }
+    }
+
+    /// Whether one of the patterns matches `topic`.
+    pub(crate) fn matches_topic(&self, topic: &str) -> bool {
+        self.patterns.iter().any(|pattern| pattern.matches(topic))
+    }
+
+    /// Whether the filter lets `record` through. A panicking filter counts as no match.
+    #[inline]
+    pub(crate) fn selects(&self, record: Record<'_>, context: &Arc<Context>) -> bool {
+        match &self.selector {
+            None => true,
+            Some(Selector::Expression(filter)) => filter.matches(&InPlace(record)),
+            Some(Selector::Function(function)) => self.ask(function, record, context),
+        }
+    }
+
+    fn ask(&self, function: &FilterFn, record: Record<'_>, context: &Arc<Context>) -> bool {
+        let _inside = InsideFilter::enter();
+        let message = Message { record, context };
+        catch_unwind(AssertUnwindSafe(|| function(&message))).unwrap_or_else(|_| {
+            self.filter_panics.fetch_add(1, Ordering::Relaxed);
+            tracing::error!(topic = message.topic(), "a filter panicked; it counts as no match");
+            false
+        })
+    }
+}
+
+/// A record's attributes as filters look them up.
+struct InPlace<'a>(Record<'a>);
+
+impl filter::Attributes for InPlace<'_> {
+    #[inline]
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.attributes().find(|&(k, _)| k == key).map(|(_, value)| value)
+    }
+}
+
+thread_local! {
+    /// Whether this thread is running a filter function, during which a shard is held.
+    static INSIDE_FILTER: Cell<bool> = const { Cell::new(false) };
+}
+
+struct InsideFilter {
+    outer: bool,
+}
+
+impl InsideFilter {
+    fn enter() -> Self {
+        Self { outer: INSIDE_FILTER.replace(true) }
+    }
+}
+
+impl Drop for InsideFilter {
+    fn drop(&mut self) {
+        INSIDE_FILTER.set(self.outer);
+    }
+}
+
+/// Whether the calling thread is inside a filter function, where the broker may not be called.
+#[inline]
+pub(crate) fn is_inside_filter() -> bool {
+    INSIDE_FILTER.get()
+}
+
+/// Decides about records read from the log, where no route has done so: remembers which
+/// partitions match.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Scan {
+    /// Messages before this offset of their partition are not wanted.
+    pub(crate) from_offset: u64,
+    /// Nor are those published before this time.
+    pub(crate) from_us: u64,
+    partitions: HashMap<u32, bool>,
+}
+
+impl Scan {
+    /// Whether `interest` wants `record`.
+    pub(crate) fn accepts(
+        &mut self,
+        record: Record<'_>,
+        interest: &Interest,
+        context: &Arc<Context>,
+    ) -> bool {
+        let partition = record.partition();
+        let entry = &context.partitions[partition as usize];
+        *self.partitions.entry(partition).or_insert_with(|| interest.matches_topic(&entry.topic))
+            && record.offset() >= self.from_offset
+            && record.published_us() >= self.from_us
+            && !entry.deleted.load(Ordering::Relaxed)
+            && interest.selects(record, context)
+    }
+}

@@ -1,0 +1,793 @@
+//! A lane: the queue from one shard into one subscription, with its two owners.
+//!
+//! | part | owned by |
+//! |---|---|
+//! | write side | the holder of the shard's baton: reached with the baton's [`Held`] |
+//! | read side | the subscription's consumer: reached with its [`Reader`] |
+//! | written, read | counted by the one owner, read by metrics |
+//! | cursor | moved by compare-and-swap: by the reader over what it takes from the log, by the holder over what expires before it is taken |
+//!
+//! A lane is *live* when the shard pushes into its ring. One that begins in the past is *catching
+//! up*: its reader takes records from the log until it is nearly at the end; then the holder moves
+//! the last few into the ring and the lane is live, with nothing missed and nothing twice, however
+//! fast others publish meanwhile.
+//!
+//! Pair `cursor-moved`: a swap or store of the cursor / its load. Whoever moves the cursor over a
+//! record owns that record: to deliver it, or to count it as expired.
+#![expect(unsafe_code, reason = "two cells with one owner each; records behind tokens")]
+
+use crate::chunk::{Appender, Chunk, Pins};
+use crate::config::Overflow;
+use crate::interest::{Interest, Scan};
+use crate::log::Log;
+use crate::lossy;
+use crate::message::{Context, Record};
+use crate::ring;
+use crate::sync::{
+    Arc, AtomicU64, CachePadded, Counter, Ordering, UnsafeCell, epoch, spin_loop, yield_now,
+};
+
+/// Set in the cursor while the holder counts what expired before it.
+const COUNTING: u64 = 1 << 63;
+
+/// Records that a catching-up reader takes from the log in one go.
+const SCAN_BATCH: u64 = 256;
+
+/// Words that are taken from a lossy ring in one go.
+const LOSSY_BATCH: usize = 32;
+
+/// Proof that the baton of shard `shard` is held. There is one per shard, inside what its baton
+/// guards.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) shard: usize,
+}
+
+/// Proof of being the one consumer of a subscription.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    pub(crate) subscription: u64,
+}
+
+#[derive(Debug)]
+enum WriteQueue {
+    Plain(ring::Producer),
+    Lossy(lossy::Producer),
+}
+
+#[derive(Debug)]
+struct WriteSide {
+    queue: WriteQueue,
+    state: LaneState,
+    /// Since when the ring has been full, in microseconds since the epoch.
+    full_since_us: Option<u64>,
+    /// How the holder decides about records that the reader has not taken from the log.
+    scan: Scan,
+}
+
+/// What the holder does with a message for this lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LaneState {
+    /// Pushes it.
+    Live,
+    /// Leaves it in the log, where the reader will find it.
+    CatchingUp,
+    /// Nothing: the subscription has ended.
+    Dead,
+}
+
+#[derive(Debug)]
+enum ReadQueue {
+    Plain(ring::Consumer),
+    Lossy {
+        ring: lossy::Consumer,
+        /// Taken from the ring, with their tokens, and not delivered yet: from `at` on.
+        taken: Vec<usize>,
+        at: usize,
+        /// Displaced just before `taken[at]`.
+        displaced: u64,
+    },
+}
+
+#[derive(Debug)]
+struct ReadSide {
+    queue: ReadQueue,
+    pins: Pins,
+    catch_up: Option<CatchUp>,
+    /// Found expired in the ring and not told yet.
+    expired: u64,
+}
+
+#[derive(Debug)]
+struct CatchUp {
+    scan: Scan,
+    /// Taken from the log, with a token each: from `at` on.
+    taken: Vec<usize>,
+    at: usize,
+    /// How much of `Lane::expired_unread` has been told.
+    told: u64,
+}
+
+#[derive(Debug)]
+enum Gauge {
+    Plain(ring::Gauge),
+    Lossy(lossy::Gauge),
+}
+
+/// Counted by the holder.
+#[derive(Debug, Default)]
+pub(crate) struct Written {
+    /// Messages that matched since the subscription began.
+    pub(crate) matched: Counter,
+    /// Dropped because the ring was full (`DropNewest`, `Disconnect`).
+    pub(crate) dropped_newest: Counter,
+    /// Displaced by newer ones (`DropOldest`).
+    pub(crate) dropped_oldest: Counter,
+    /// Dropped because the publisher's wait timed out (`Block`).
+    pub(crate) dropped_timeout: Counter,
+    /// Left in the log for a reader that was catching up.
+    pub(crate) deferred: Counter,
+    /// Of those, moved into the ring by the holder.
+    pub(crate) moved: Counter,
+    /// Of those, expired unread.
+    pub(crate) deferred_expired: Counter,
+}
+
+/// Counted by the reader.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    pub(crate) delivered: Counter,
+    /// Expired while they were in the ring.
+    pub(crate) expired: Counter,
+    /// Taken from the log by the reader, of those that the holder deferred.
+    pub(crate) undeferred: Counter,
+    /// Taken from the log and published before the subscription began.
+    pub(crate) replayed: Counter,
+    /// Still queued when the subscription ended.
+    pub(crate) discarded: Counter,
+    /// Taken from the log or a lossy ring and not delivered yet: a level, not a sum.
+    buffered: Counter,
+}
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Lane {
+    shard: usize,
+    subscription: u64,
+    write: CachePadded<UnsafeCell<WriteSide>>,
+    read: CachePadded<UnsafeCell<ReadSide>>,
+    gauge: Gauge,
+    log: std::sync::Arc<Log>,
+    cursor: CachePadded<AtomicU64>,
+    /// Matching records that expired before a catching-up reader took them.
+    expired_unread: AtomicU64,
+    /// The log's head when the subscription began.
+    began_at: u64,
+    /// Moved into the ring by the holder, of those published before that.
+    replay_moved: Counter,
+    pub(crate) written: CachePadded<Written>,
+    pub(crate) counted: CachePadded<Read>,
+}
+
+// SAFETY: the cells have one owner each, told by `Held` and `Reader`.
+unsafe impl Send for Lane {}
+// SAFETY: as above.
+unsafe impl Sync for Lane {}
+
+/// Where a new lane begins.
+#[derive(Debug, Clone)]
+pub(crate) struct Replay {
+    /// The first sequence to look at.
+    pub(crate) cursor: u64,
+    /// What to want of what is there.
+    pub(crate) scan: Scan,
+}
+
+/// What happened to messages for a lane.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Pushed {
+    pub(crate) enqueued: u32,
+    pub(crate) dropped: u32,
+    /// The queue has been full for longer than the subscription allows: it ends.
+    pub(crate) disconnect: bool,
+}
+
+/// What the reader finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The address of a record; a token of its chunk has gone to the lane's pins.
+    Record(usize),
+    /// So many messages were lost here.
+    Lagged(u64),
+    Empty,
+    /// A catching-up reader is at the end of the log and may be made live.
+    CaughtUp,
+}
+
+impl Lane {
+    pub(crate) fn new(
+        shard: usize,
+        subscription: u64,
+        capacity: usize,
+        overflow: Overflow,
+        log: std::sync::Arc<Log>,
+        replay: Option<Replay>,
+    ) -> Self {
+        let (write_queue, read_queue, gauge) = if overflow == Overflow::DropOldest {
+            let (producer, ring) = lossy::lossy(capacity, 0);
+            let gauge = Gauge::Lossy(producer.gauge());
+            let taken = Vec::with_capacity(LOSSY_BATCH);
+            let read = ReadQueue::Lossy { ring, taken, at: 0, displaced: 0 };
+            (WriteQueue::Lossy(producer), read, gauge)
+        } else {
+            let (producer, consumer) = ring::ring(capacity, 0);
+            let gauge = Gauge::Plain(producer.gauge());
+            (WriteQueue::Plain(producer), ReadQueue::Plain(consumer), gauge)
+        };
+        let began_at = log.head();
+        let state = if replay.is_some() { LaneState::CatchingUp } else { LaneState::Live };
+        let cursor = replay.as_ref().map_or(0, |replay| replay.cursor);
+        let scan = replay.map(|replay| replay.scan).unwrap_or_default();
+        let catch_up = (state == LaneState::CatchingUp)
+            .then(|| CatchUp { scan: scan.clone(), taken: Vec::new(), at: 0, told: 0 });
+        Self {
+            shard,
+            subscription,
+            write: CachePadded::new(UnsafeCell::new(WriteSide {
+                queue: write_queue,
+                state,
+                full_since_us: None,
+                scan,
+            })),
+            read: CachePadded::new(UnsafeCell::new(ReadSide {
+                queue: read_queue,
+                pins: Pins::default(),
+                catch_up,
+                expired: 0,
+            })),
+            gauge,
+            log,
+            cursor: CachePadded::new(AtomicU64::new(cursor)),
+            expired_unread: AtomicU64::new(0),
+            began_at,
+            replay_moved: Counter::default(),
+            written: CachePadded::default(),
+            counted: CachePadded::default(),
+        }
+    }
+
+    #[inline]
+    fn write_side<R>(&self, held: &mut Held, work: impl FnOnce(&mut WriteSide) -> R) -> R {
+        debug_assert_eq!(held.shard, self.shard, "the baton of another shard");
+        // SAFETY: the one Held of this shard is borrowed exclusively.
+        self.write.with_mut(|side| work(unsafe { &mut *side }))
+    }
+
+    #[inline]
+    fn read_side<R>(&self, reader: &mut Reader, work: impl FnOnce(&mut ReadSide) -> R) -> R {
+        debug_assert_eq!(reader.subscription, self.subscription, "another subscription's reader");
+        // SAFETY: the one Reader of this subscription is borrowed exclusively.
+        self.read.with_mut(|side| work(unsafe { &mut *side }))
+    }
+
+    /// How many of `wanted` messages may be published without dropping any here.
+    #[inline]
+    pub(crate) fn room(&self, held: &mut Held, wanted: usize) -> usize {
+        self.write_side(held, |side| match (&mut side.queue, side.state) {
+            (WriteQueue::Plain(ring), LaneState::Live) => ring.free(wanted),
+            _ => wanted,
+        })
+    }
+
+    /// Delivers the records at `addresses`, all in one chunk, as far as they fit; drops the rest as
+    /// the overflow policy has it.
+    #[inline]
+    pub(crate) fn push(
+        &self,
+        held: &mut Held,
+        addresses: &[usize],
+        appender: &mut Appender,
+        overflow: Overflow,
+        now_us: u64,
+    ) -> Pushed {
+        let count = addresses.len();
+        let Some(&first) = addresses.first() else { return Pushed::default() };
+        let chunk = Chunk::of(first);
+        self.write_side(held, |side| {
+            match side.state {
+                LaneState::Live => {}
+                LaneState::CatchingUp => {
+                    self.written.matched.add(count as u64);
+                    self.written.deferred.add(count as u64);
+                    return Pushed { enqueued: count as u32, ..Pushed::default() };
+                }
+                LaneState::Dead => return Pushed::default(),
+            }
+            self.written.matched.add(count as u64);
+            match &mut side.queue {
+                WriteQueue::Plain(ring) => {
+                    let fits = ring.free(count);
+                    // The tokens are handed out first: the reader may give them back at once.
+                    appender.grant(chunk, fits as u64);
+                    ring.push(&addresses[..fits]);
+                    if fits == count {
+                        side.full_since_us = None;
+                        return Pushed { enqueued: count as u32, ..Pushed::default() };
+                    }
+                    let lost = count - fits;
+                    ring.lose(lost as u64);
+                    self.overflow(side, lost, fits, overflow, now_us)
+                }
+                WriteQueue::Lossy(ring) => {
+                    appender.grant(chunk, count as u64);
+                    let mut displaced = 0;
+                    for &address in addresses {
+                        if let Some(oldest) = ring.push(address) {
+                            appender.take_back(Chunk::of(oldest), 1);
+                            displaced += 1;
+                        }
+                    }
+                    self.written.dropped_oldest.add(displaced);
+                    Pushed {
+                        enqueued: count as u32,
+                        dropped: displaced as u32,
+                        disconnect: false,
+                    }
+                }
+            }
+        })
+    }
+
+    #[cold]
+    fn overflow(
+        &self,
+        side: &mut WriteSide,
+        lost: usize,
+        fits: usize,
+        overflow: Overflow,
+        now_us: u64,
+    ) -> Pushed {
+        let mut disconnect = false;
+        match overflow {
+            Overflow::Block { .. } => self.written.dropped_timeout.add(lost as u64),
+            Overflow::Disconnect { after } => {
+                self.written.dropped_newest.add(lost as u64);
+                if fits > 0 {
+                    side.full_since_us = None;
+                }
+                let since = *side.full_since_us.get_or_insert(now_us);
+                disconnect = now_us - since >= after.as_micros() as u64;
+                if disconnect {
+                    side.state = LaneState::Dead;
+                }
+            }
+            Overflow::DropNewest | Overflow::DropOldest => {
+                self.written.dropped_newest.add(lost as u64);
+            }
+        }
+        Pushed { enqueued: fits as u32, dropped: lost as u32, disconnect }
+    }
+
+    /// Nothing is pushed from now on.
+    pub(crate) fn end(&self, held: &mut Held) {
+        self.write_side(held, |side| side.state = LaneState::Dead);
+    }
+
+    /// Whether no message fits. The answer may be out of date when it arrives.
+    pub(crate) fn is_full(&self) -> bool {
+        match &self.gauge {
+            Gauge::Plain(gauge) => gauge.is_full(),
+            Gauge::Lossy(_) => false,
+        }
+    }
+
+    /// Messages that are in the ring, and in the log for a reader that is catching up.
+    pub(crate) fn depth(&self) -> u64 {
+        let ring = match &self.gauge {
+            Gauge::Plain(gauge) => gauge.depth(),
+            Gauge::Lossy(gauge) => gauge.depth(),
+        };
+        let left = self.written.deferred.get();
+        let gone = self.counted.undeferred.get()
+            + self.written.moved.get()
+            + self.written.deferred_expired.get();
+        ring + self.counted.buffered.get() + left.saturating_sub(gone)
+    }
+
+    /// All that expired before it was delivered.
+    pub(crate) fn expired(&self) -> u64 {
+        self.counted.expired.get() + self.expired_unread.load(Ordering::Acquire)
+    }
+
+    /// Messages from before the subscription began that it was to get, also if they expired first.
+    pub(crate) fn replayed(&self) -> u64 {
+        let unread = self.expired_unread.load(Ordering::Acquire);
+        let history = unread.saturating_sub(self.written.deferred_expired.get());
+        self.counted.replayed.get() + self.replay_moved.get() + history
+    }
+
+    /// The next record for the reader. `release` gives the slot back to the writer at once.
+    #[inline]
+    pub(crate) fn next(
+        &self,
+        reader: &mut Reader,
+        low: u64,
+        most: usize,
+        interest: &Interest,
+        context: &Arc<Context>,
+    ) -> Next {
+        self.read_side(reader, |side| {
+            if side.catch_up.is_some() {
+                return self.next_from_log(side, interest, context);
+            }
+            let next = match &mut side.queue {
+                ReadQueue::Plain(ring) => loop {
+                    match ring.peek() {
+                        ring::Slot::Word(address) => {
+                            // SAFETY: the slot's token keeps the record.
+                            let record = unsafe { Record::at(address) };
+                            if has_expired(record, low) {
+                                ring.advance();
+                                ring.release();
+                                side.pins.add(address);
+                                side.expired += 1;
+                                continue;
+                            }
+                            if side.expired > 0 {
+                                break Next::Lagged(0);
+                            }
+                            ring.advance();
+                            side.pins.add(address);
+                            break Next::Record(address);
+                        }
+                        ring::Slot::Loss(lost) => {
+                            ring.acknowledge_loss(lost);
+                            break Next::Lagged(lost);
+                        }
+                        ring::Slot::Empty => {
+                            let lost = ring.loss_at_end();
+                            if lost == 0 {
+                                side.pins.flush();
+                                break Next::Empty;
+                            }
+                            ring.acknowledge_loss(lost);
+                            break Next::Lagged(lost);
+                        }
+                    }
+                },
+                ReadQueue::Lossy { ring, taken, at, displaced } => loop {
+                    if *displaced > 0 {
+                        break Next::Lagged(std::mem::take(displaced));
+                    }
+                    if let Some(&address) = taken.get(*at) {
+                        // SAFETY: its token came with it.
+                        let record = unsafe { Record::at(address) };
+                        let expired = has_expired(record, low);
+                        if !expired && side.expired > 0 {
+                            break Next::Lagged(0);
+                        }
+                        *at += 1;
+                        self.counted.buffered.set((taken.len() - *at) as u64);
+                        side.pins.add(address);
+                        if !expired {
+                            break Next::Record(address);
+                        }
+                        side.expired += 1;
+                        continue;
+                    }
+                    *at = 0;
+                    taken.resize(most.clamp(1, LOSSY_BATCH), 0);
+                    let (count, lost) = ring.take(taken);
+                    taken.truncate(count);
+                    *displaced = lost;
+                    self.counted.buffered.set(count as u64);
+                    if count == 0 {
+                        side.pins.flush();
+                        break Next::Empty;
+                    }
+                },
+            };
+            match next {
+                Next::Record(_) => self.counted.delivered.add(1),
+                Next::Lagged(_) | Next::Empty if side.expired > 0 => {
+                    let expired = std::mem::take(&mut side.expired);
+                    self.counted.expired.add(expired);
+                    let more = if let Next::Lagged(lost) = next { lost } else { 0 };
+                    return Next::Lagged(expired + more);
+                }
+                _ => {}
+            }
+            next
+        })
+    }
+
+    /// Gives the slots of what was taken back to the writer.
+    #[inline]
+    pub(crate) fn release(&self, reader: &mut Reader) {
+        self.read_side(reader, |side| {
+            if let ReadQueue::Plain(ring) = &mut side.queue {
+                ring.release();
+            }
+        });
+    }
+
+    /// Gives all tokens back: nothing that was taken is in use any more.
+    #[inline]
+    pub(crate) fn unpin(&self, reader: &mut Reader) {
+        self.read_side(reader, |side| side.pins.flush());
+    }
+
+    /// Whether nothing is there to take; what was lost counts as something.
+    pub(crate) fn is_empty(&self, reader: &mut Reader) -> bool {
+        self.read_side(reader, |side| {
+            // At the end of the log there still is something to do: to go live.
+            side.catch_up.is_none()
+                && side.expired == 0
+                && match &side.queue {
+                    ReadQueue::Plain(ring) => {
+                        ring.peek() == ring::Slot::Empty && ring.loss_at_end() == 0
+                    }
+                    ReadQueue::Lossy { ring, taken, at, displaced } => {
+                        *displaced == 0 && *at == taken.len() && ring.is_empty()
+                    }
+                }
+        })
+    }
+
+    fn next_from_log(
+        &self,
+        side: &mut ReadSide,
+        interest: &Interest,
+        context: &Arc<Context>,
+    ) -> Next {
+        loop {
+            let Some(catch_up) = &mut side.catch_up else { return Next::Empty };
+            if let Some(&address) = catch_up.taken.get(catch_up.at) {
+                catch_up.at += 1;
+                self.counted.buffered.set((catch_up.taken.len() - catch_up.at) as u64);
+                side.pins.add(address);
+                self.counted.delivered.add(1);
+                return Next::Record(address);
+            }
+            catch_up.taken.clear();
+            catch_up.at = 0;
+            let cursor = self.settled_cursor();
+            let expired = self.expired_unread.load(Ordering::Acquire);
+            if expired > catch_up.told {
+                let lost = expired - catch_up.told;
+                catch_up.told = expired;
+                return Next::Lagged(lost);
+            }
+            let head = self.log.head();
+            if cursor == head {
+                side.pins.flush();
+                return Next::CaughtUp;
+            }
+            self.take_from_log(catch_up, cursor, head, interest, context);
+        }
+    }
+
+    /// The cursor, when no holder is counting.
+    fn settled_cursor(&self) -> u64 {
+        loop {
+            // SYNC cursor-moved: pairs with `expire`.
+            let cursor = self.cursor.load(Ordering::Acquire);
+            if cursor & COUNTING == 0 {
+                return cursor;
+            }
+            // The holder is at work, and may have been preempted at it.
+            spin_loop();
+            yield_now();
+        }
+    }
+
+    /// Takes what is wanted of `cursor..` from the log, unless it expires meanwhile.
+    fn take_from_log(
+        &self,
+        catch_up: &mut CatchUp,
+        cursor: u64,
+        head: u64,
+        interest: &Interest,
+        context: &Arc<Context>,
+    ) {
+        let mut next = cursor;
+        let mut undeferred = 0;
+        {
+            let pinned = epoch::pin();
+            while next < head.min(cursor + SCAN_BATCH) {
+                let Some(address) = self.log.record(next, &pinned) else { break };
+                // SAFETY: not expired when it was looked up, so the log's token is not given back
+                // while this thread is pinned.
+                let record = unsafe { Record::at(address) };
+                if catch_up.scan.accepts(record, interest, context) {
+                    Chunk::of(address).grant(1);
+                    catch_up.taken.push(address);
+                    undeferred += u64::from(next >= self.began_at);
+                }
+                next += 1;
+            }
+        }
+        // SYNC cursor-moved: pairs with `expire`, which wins where this fails.
+        let swap =
+            self.cursor.compare_exchange(cursor, next, Ordering::AcqRel, Ordering::Acquire);
+        if swap.is_ok() {
+            self.counted.undeferred.add(undeferred);
+            self.counted.buffered.set(catch_up.taken.len() as u64);
+            self.counted.replayed.add(catch_up.taken.len() as u64 - undeferred);
+        } else {
+            for address in catch_up.taken.drain(..) {
+                Chunk::of(address).release(1);
+            }
+        }
+    }
+
+    /// The records below `end` expire: counts those that a catching-up reader has not taken.
+    pub(crate) fn expire(
+        &self,
+        held: &mut Held,
+        end: u64,
+        interest: &Interest,
+        context: &Arc<Context>,
+    ) {
+        // SYNC cursor-moved: pairs with the reader's swap.
+        let mut cursor = self.cursor.load(Ordering::Acquire);
+        loop {
+            if cursor >= end {
+                return;
+            }
+            let claimed = self.cursor.compare_exchange(
+                cursor,
+                cursor | COUNTING,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            match claimed {
+                Ok(_) => break,
+                Err(now) => cursor = now,
+            }
+        }
+        let (mut expired, mut deferred) = (0, 0);
+        self.write_side(held, |side| {
+            let pinned = epoch::pin();
+            for sequence in cursor..end {
+                let Some(address) = self.log.record(sequence, &pinned) else { continue };
+                // SAFETY: the log still has its token: the caller is about to let it go.
+                let record = unsafe { Record::at(address) };
+                if side.scan.accepts(record, interest, context) {
+                    expired += 1;
+                    deferred += u64::from(sequence >= self.began_at);
+                }
+            }
+        });
+        self.written.deferred_expired.add(deferred);
+        // Release: whoever sees the cursor sees the count (the cursor's store follows).
+        self.expired_unread.fetch_add(expired, Ordering::Release);
+        // SYNC cursor-moved: pairs with `settled_cursor`.
+        self.cursor.store(end, Ordering::Release);
+    }
+
+    /// Whether a catching-up reader has yet to take a record below `end`.
+    pub(crate) fn awaits(&self, end: u64) -> bool {
+        self.cursor.load(Ordering::Acquire) & !COUNTING < end
+    }
+
+    /// Makes a catching-up lane live, if what is left in the log fits into its ring. Called by the
+    /// reader through the baton; `true` if the lane is live now.
+    pub(crate) fn go_live(
+        &self,
+        held: &mut Held,
+        next: u64,
+        appender: &mut Appender,
+        interest: &Interest,
+        context: &Arc<Context>,
+    ) -> bool {
+        let cursor = self.cursor.load(Ordering::Acquire);
+        self.write_side(held, |side| {
+            let gap = next - cursor;
+            let room = match &mut side.queue {
+                WriteQueue::Plain(ring) => ring.free(SCAN_BATCH as usize) as u64,
+                // A lossy ring is empty now and holds its capacity.
+                WriteQueue::Lossy(_) => 1,
+            };
+            if side.state != LaneState::CatchingUp || gap > room {
+                return side.state != LaneState::CatchingUp;
+            }
+            let pinned = epoch::pin();
+            for sequence in cursor..next {
+                let Some(address) = self.log.record(sequence, &pinned) else { continue };
+                // SAFETY: the log has a token of it, and only the baton's holder lets it go.
+                let record = unsafe { Record::at(address) };
+                if !side.scan.accepts(record, interest, context) {
+                    continue;
+                }
+                let deferred = sequence >= self.began_at;
+                self.written.moved.add(u64::from(deferred));
+                self.replay_moved.add(u64::from(!deferred));
+                appender.grant(Chunk::of(address), 1);
+                match &mut side.queue {
+                    WriteQueue::Plain(ring) => ring.push(&[address]),
+                    WriteQueue::Lossy(ring) => {
+                        if let Some(oldest) = ring.push(address) {
+                            appender.take_back(Chunk::of(oldest), 1);
+                            self.written.dropped_oldest.add(1);
+                        }
+                    }
+                }
+            }
+            // SYNC cursor-moved: the reader is waiting for this call.
+            self.cursor.store(next, Ordering::Release);
+            side.state = LaneState::Live;
+            true
+        })
+    }
+
+    /// The reader's side of going live.
+    pub(crate) fn leave_log(&self, reader: &mut Reader) {
+        self.read_side(reader, |side| side.catch_up = None);
+    }
+
+    /// Throws away all that is queued, after the write side has ended.
+    pub(crate) fn discard(&self, reader: &mut Reader) {
+        self.read_side(reader, |side| {
+            let mut discarded = 0;
+            if let Some(catch_up) = side.catch_up.take() {
+                for address in &catch_up.taken[catch_up.at..] {
+                    side.pins.add(*address);
+                    discarded += 1;
+                }
+                // What the holder deferred and nobody took; it defers nothing any more.
+                let gone = self.counted.undeferred.get()
+                    + self.written.moved.get()
+                    + self.written.deferred_expired.get();
+                let left = self.written.deferred.get().saturating_sub(gone);
+                self.counted.undeferred.add(left);
+                discarded += left;
+            }
+            match &mut side.queue {
+                ReadQueue::Plain(ring) => loop {
+                    match ring.peek() {
+                        ring::Slot::Word(address) => {
+                            ring.advance();
+                            side.pins.add(address);
+                            discarded += 1;
+                        }
+                        ring::Slot::Loss(lost) => ring.acknowledge_loss(lost),
+                        ring::Slot::Empty => break ring.release(),
+                    }
+                },
+                ReadQueue::Lossy { ring, taken, at, .. } => loop {
+                    for &address in &taken[*at..] {
+                        side.pins.add(address);
+                        discarded += 1;
+                    }
+                    *at = 0;
+                    taken.resize(LOSSY_BATCH, 0);
+                    let (count, _) = ring.take(taken);
+                    taken.truncate(count);
+                    if count == 0 {
+                        break;
+                    }
+                },
+            }
+            side.pins.flush();
+            self.counted.buffered.set(0);
+            self.counted.discarded.add(discarded);
+        });
+    }
+}
+
+impl Drop for Lane {
+    fn drop(&mut self) {
+        // Both sides are ours now. Subscriptions discard what is left before they end; a lane that
+        // a stale route made for a subscription that had just ended may still hold something.
+        let mut reader = Reader { subscription: self.subscription };
+        self.discard(&mut reader);
+    }
+}
+
+/// Whether the log has let `record` go. Sequences that are near each other compare by their low
+/// halves: a log's window is far below 2^31 records.
+#[inline]
+fn has_expired(record: Record<'_>, low: u64) -> bool {
+    (record.sequence_low().wrapping_sub(low as u32) as i32) < 0
+}
