@@ -12,17 +12,8 @@ const PAGE: &str = "docs/benchmarks.md";
 /// part: a part must not replace the whole. `--check` turns a failed bar into an error.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let check = options.contains(&"--check");
-    let passed_on: Vec<&str> = options
-        .iter()
-        .copied()
-        .filter(|o| *o != "--check")
-        .collect();
-    shell::run(shell::cargo(&[
-        "build",
-        "--release",
-        "--manifest-path",
-        MANIFEST,
-    ]))?;
+    let passed_on: Vec<&str> = options.iter().copied().filter(|o| *o != "--check").collect();
+    shell::run(shell::cargo(&["build", "--release", "--manifest-path", MANIFEST]))?;
     let report = stream(&passed_on)?;
     if options.contains(&"--only") {
         println!("\n{PAGE} is left as it is: this was a part");
@@ -40,14 +31,8 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
 }
 
 fn stream(options: &[&str]) -> Result<String, String> {
-    let mut command = shell::cargo(&[
-        "run",
-        "--quiet",
-        "--release",
-        "--manifest-path",
-        MANIFEST,
-        "--",
-    ]);
+    let mut command =
+        shell::cargo(&["run", "--quiet", "--release", "--manifest-path", MANIFEST, "--"]);
     let mut child = command
         .args(options)
         .stdout(Stdio::piped())
@@ -62,22 +47,14 @@ fn stream(options: &[&str]) -> Result<String, String> {
         report.push('\n');
     }
     let status = child.wait().map_err(|e| e.to_string())?;
-    if status.success() {
-        Ok(report)
-    } else {
-        Err(format!("the comparison failed: {status}"))
-    }
+    if status.success() { Ok(report) } else { Err(format!("the comparison failed: {status}")) }
 }
 
 fn page(report: &str, options: &[&str]) -> String {
     let fact = |program: &str, args: &[&str]| {
         shell::output(shell::command(program, args)).unwrap_or_else(|_| "unknown".to_owned())
     };
-    let command = ["cargo xtask bench-compare"]
-        .iter()
-        .chain(options)
-        .copied()
-        .collect::<Vec<_>>();
+    let command = ["cargo xtask bench-compare"].iter().chain(options).copied().collect::<Vec<_>>();
     let (bars, tables): (Vec<&str>, Vec<&str>) =
         report.lines().partition(|line| line.starts_with("BAR "));
     format!(
@@ -110,12 +87,7 @@ fn summary(report: &str) -> String {
             .filter(|line| line.starts_with("BAR ") && line.split(' ').any(|w| w == word))
             .count()
     };
-    format!(
-        "bars: {} passed, {} failed, {} skipped",
-        count("PASS"),
-        count("FAIL"),
-        count("SKIP")
-    )
+    format!("bars: {} passed, {} failed, {} skipped", count("PASS"), count("FAIL"), count("SKIP"))
 }
 
 #[cfg(test)]

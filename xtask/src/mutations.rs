@@ -40,10 +40,8 @@ enum Verdict {
 pub(crate) fn run(only: Option<&str>) -> Result<(), String> {
     let path = shell::root().join(TABLE);
     let text = fs::read_to_string(&path).map_err(|e| format!("{TABLE}: {e}"))?;
-    let mutations: Vec<Mutation> = parse(&text)?
-        .into_iter()
-        .filter(|m| only.is_none_or(|name| m.name == name))
-        .collect();
+    let mutations: Vec<Mutation> =
+        parse(&text)?.into_iter().filter(|m| only.is_none_or(|name| m.name == name)).collect();
     if mutations.is_empty() {
         return Err(format!("{TABLE}: no mutation to run"));
     }
@@ -62,16 +60,8 @@ pub(crate) fn run(only: Option<&str>) -> Result<(), String> {
             }
         }
     }
-    println!(
-        "{} of {} mutations caught",
-        mutations.len() - failures.len(),
-        mutations.len()
-    );
-    if failures.is_empty() {
-        Ok(())
-    } else {
-        Err(failures.join("\n"))
-    }
+    println!("{} of {} mutations caught", mutations.len() - failures.len(), mutations.len());
+    if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
 }
 
 fn parse(text: &str) -> Result<Vec<Mutation>, String> {
@@ -83,15 +73,9 @@ fn parse(text: &str) -> Result<Vec<Mutation>, String> {
         let fields: Vec<&str> = line.split(" | ").map(str::trim).collect();
         let at = format!("{TABLE}:{}", index + 1);
         let [name, file, from, to, filter] = fields.as_slice() else {
-            return Err(format!(
-                "{at}: {} fields where `{FORM}` has 5",
-                fields.len()
-            ));
+            return Err(format!("{at}: {} fields where `{FORM}` has 5", fields.len()));
         };
-        if [name, file, from, filter]
-            .iter()
-            .any(|field| field.is_empty())
-        {
+        if [name, file, from, filter].iter().any(|field| field.is_empty()) {
             return Err(format!("{at}: an empty field; the form is `{FORM}`"));
         }
         if mutations.iter().any(|m| m.name == *name) {
@@ -122,32 +106,18 @@ fn judge(mutation: &Mutation) -> Result<Verdict, String> {
         return Err(format!("it does not compile, see {}", log.display()));
     }
     let ended_well = run_logged(
-        models(
-            &copy,
-            &[
-                "--no-fail-fast",
-                "--",
-                "--include-ignored",
-                &mutation.filter,
-            ],
-        ),
+        models(&copy, &["--no-fail-fast", "--", "--include-ignored", &mutation.filter]),
         &log,
         MODEL_LIMIT,
     )?;
-    verdict(
-        ended_well,
-        &fs::read_to_string(&log).map_err(|e| e.to_string())?,
-    )
-    .map_err(|why| format!("{why}, see {}", log.display()))
+    verdict(ended_well, &fs::read_to_string(&log).map_err(|e| e.to_string())?)
+        .map_err(|why| format!("{why}, see {}", log.display()))
 }
 
 fn apply(mutation: &Mutation, text: &str) -> Result<String, String> {
     match text.matches(&mutation.from).count() {
         1 => Ok(text.replacen(&mutation.from, &mutation.to, 1)),
-        n => Err(format!(
-            "`{}` is {n} times in {}, not once",
-            mutation.from, mutation.file
-        )),
+        n => Err(format!("`{}` is {n} times in {}, not once", mutation.from, mutation.file)),
     }
 }
 
@@ -167,14 +137,7 @@ fn verdict(ended_well: Option<bool>, log: &str) -> Result<Verdict, String> {
 fn count(log: &str, label: &str) -> usize {
     log.lines()
         .filter(|line| line.starts_with("test result:"))
-        .filter_map(|line| {
-            line.split_once(label)?
-                .0
-                .rsplit(' ')
-                .next()?
-                .parse::<usize>()
-                .ok()
-        })
+        .filter_map(|line| line.split_once(label)?.0.rsplit(' ').next()?.parse::<usize>().ok())
         .sum()
 }
 
@@ -236,35 +199,16 @@ mod tests {
     fn a_line_is_read_and_a_bad_one_refused() {
         let all = parse(&format!("# comment\n\n{LINE}\n")).unwrap();
         assert_eq!((all.len(), all[0].from.as_str()), (1, "head, Release"));
-        assert!(
-            parse("fill | core/src/ring.rs | only")
-                .unwrap_err()
-                .contains("3 fields")
-        );
-        assert!(
-            parse(&format!("{LINE}\n{LINE}"))
-                .unwrap_err()
-                .contains("twice")
-        );
+        assert!(parse("fill | core/src/ring.rs | only").unwrap_err().contains("3 fields"));
+        assert!(parse(&format!("{LINE}\n{LINE}")).unwrap_err().contains("twice"));
     }
 
     #[test]
     fn the_text_must_be_there_exactly_once() {
         let mutation = &parse(LINE).unwrap()[0];
-        assert_eq!(
-            apply(mutation, "s(head, Release)").unwrap(),
-            "s(head, Relaxed)"
-        );
-        assert!(
-            apply(mutation, "s(tail, Release)")
-                .unwrap_err()
-                .contains("0 times")
-        );
-        assert!(
-            apply(mutation, "head, Release head, Release")
-                .unwrap_err()
-                .contains("2 times")
-        );
+        assert_eq!(apply(mutation, "s(head, Release)").unwrap(), "s(head, Relaxed)");
+        assert!(apply(mutation, "s(tail, Release)").unwrap_err().contains("0 times"));
+        assert!(apply(mutation, "head, Release head, Release").unwrap_err().contains("2 times"));
     }
 
     #[test]

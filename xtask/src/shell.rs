@@ -31,11 +31,7 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 ///
 /// With one of them set the loom models are built without their cfg, model nothing, and pass.
 pub(crate) fn without_rustflags(mut command: Command) -> Command {
-    for name in [
-        "RUSTFLAGS",
-        "CARGO_ENCODED_RUSTFLAGS",
-        "CARGO_BUILD_RUSTFLAGS",
-    ] {
+    for name in ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_RUSTFLAGS"] {
         command.env_remove(name);
     }
     command
@@ -45,22 +41,14 @@ pub(crate) fn without_rustflags(mut command: Command) -> Command {
 pub(crate) fn run(mut command: Command) -> Result<(), String> {
     let line = line_of(&command);
     println!("$ {line}");
-    let status = command
-        .status()
-        .map_err(|e| format!("cannot run `{line}`: {e}"))?;
-    if status.success() {
-        Ok(())
-    } else {
-        Err(format!("`{line}` failed: {status}"))
-    }
+    let status = command.status().map_err(|e| format!("cannot run `{line}`: {e}"))?;
+    if status.success() { Ok(()) } else { Err(format!("`{line}` failed: {status}")) }
 }
 
 /// Runs the command and gives its standard output; an error names it.
 pub(crate) fn output(mut command: Command) -> Result<String, String> {
     let line = line_of(&command);
-    let output = command
-        .output()
-        .map_err(|e| format!("cannot run `{line}`: {e}"))?;
+    let output = command.output().map_err(|e| format!("cannot run `{line}`: {e}"))?;
     if !output.status.success() {
         return Err(format!("`{line}` failed: {}", output.status));
     }
@@ -82,10 +70,8 @@ pub(crate) fn run_at_most(
     limit: Duration,
 ) -> Result<Option<ExitStatus>, String> {
     let line = line_of(&command);
-    let mut child = command
-        .process_group(0)
-        .spawn()
-        .map_err(|e| format!("cannot run `{line}`: {e}"))?;
+    let mut child =
+        command.process_group(0).spawn().map_err(|e| format!("cannot run `{line}`: {e}"))?;
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
@@ -114,11 +100,7 @@ pub(crate) fn files_below(
             std::fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
         for entry in entries {
             let path = entry.map_err(|e| e.to_string())?.path();
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             if path.is_dir() {
                 if name != "target" && !name.starts_with('.') {
                     folders.push(path);
@@ -133,14 +115,8 @@ pub(crate) fn files_below(
 }
 
 fn line_of(command: &Command) -> String {
-    let program = Path::new(command.get_program())
-        .file_name()
-        .unwrap_or(command.get_program());
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     let mut words = vec![program.to_string_lossy().into_owned()];
-    words.extend(
-        command
-            .get_args()
-            .map(|word| word.to_string_lossy().into_owned()),
-    );
+    words.extend(command.get_args().map(|word| word.to_string_lossy().into_owned()));
     words.join(" ")
 }

@@ -11,11 +11,7 @@ pub(crate) fn code_only(text: &str) -> String {
             out.push(chars[at]);
             at += 1;
         } else {
-            out.extend(
-                chars[at..end]
-                    .iter()
-                    .map(|&c| if c == '\n' { '\n' } else { ' ' }),
-            );
+            out.extend(chars[at..end].iter().map(|&c| if c == '\n' { '\n' } else { ' ' }));
             at = end;
         }
     }
@@ -36,10 +32,7 @@ fn literal_or_comment_end(chars: &[char], at: usize) -> usize {
 }
 
 fn find(chars: &[char], from: usize, wanted: impl Fn(char) -> bool) -> usize {
-    chars[from..]
-        .iter()
-        .position(|&c| wanted(c))
-        .map_or(chars.len(), |n| from + n)
+    chars[from..].iter().position(|&c| wanted(c)).map_or(chars.len(), |n| from + n)
 }
 
 fn block_comment_end(chars: &[char], from: usize) -> usize {
@@ -157,17 +150,11 @@ mod tests {
         let text = "fn a() {}\n#[cfg(test)]\nfn only_here() {}\n#[cfg(test)]\n#[expect(x)]\nmod tests {\n}\n";
         let (code, tests) = split_tests(text);
         assert!(code.ends_with("fn only_here() {}\n"), "{code}");
-        assert!(
-            tests.starts_with("#[cfg(test)]\n#[expect(x)]\nmod"),
-            "{tests}"
-        );
+        assert!(tests.starts_with("#[cfg(test)]\n#[expect(x)]\nmod"), "{tests}");
     }
 
     #[test]
     fn words_are_whole() {
-        assert_eq!(
-            lines_with_word("unsafe_code\nunsafe {\n(unsafe)", "unsafe"),
-            [2, 3]
-        );
+        assert_eq!(lines_with_word("unsafe_code\nunsafe {\n(unsafe)", "unsafe"), [2, 3]);
     }
 }

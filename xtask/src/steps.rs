@@ -48,31 +48,15 @@ const LOOM_PREEMPTIONS: &str = "2";
 
 /// A new step is one line here.
 const STEPS: &[Step] = &[
-    step("fmt", Some(&RUSTFMT), || {
-        cargo(&["fmt", "--all", "--check"])
-    }),
+    step("fmt", Some(&RUSTFMT), || cargo(&["fmt", "--all", "--check"])),
     step("fmt benches/compare", Some(&RUSTFMT), || {
-        cargo(&[
-            "fmt",
-            "--manifest-path",
-            "benches/compare/Cargo.toml",
-            "--check",
-        ])
+        cargo(&["fmt", "--manifest-path", "benches/compare/Cargo.toml", "--check"])
     }),
     step("tidy", None, tidy::run),
     step("clippy", Some(&CLIPPY), || {
-        cargo(&[
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ])
+        cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
     }),
-    step("tests and doc tests", None, || {
-        cargo(&["test", "--workspace"])
-    }),
+    step("tests and doc tests", None, || cargo(&["test", "--workspace"])),
     step("examples", None, examples),
     step("docs", None, docs),
     step("loom models", None, loom),
@@ -98,20 +82,12 @@ pub(crate) fn run(missing: Missing) -> Result<(), String> {
             (Some(tool), Missing::Skip) => {
                 Ok(format!("SKIPPED: no {} ({})", tool.name, tool.install))
             }
-            (Some(tool), Missing::Fail) => Err(format!(
-                "no {} on this machine ({})",
-                tool.name, tool.install
-            )),
+            (Some(tool), Missing::Fail) => {
+                Err(format!("no {} on this machine ({})", tool.name, tool.install))
+            }
         };
-        let failure = outcome
-            .as_ref()
-            .err()
-            .map(|why| format!("step `{}`: {why}", step.name));
-        rows.push((
-            step.name,
-            start.elapsed(),
-            outcome.unwrap_or_else(|_| "FAILED".to_owned()),
-        ));
+        let failure = outcome.as_ref().err().map(|why| format!("step `{}`: {why}", step.name));
+        rows.push((step.name, start.elapsed(), outcome.unwrap_or_else(|_| "FAILED".to_owned())));
         if let Some(message) = failure {
             print_table(&rows);
             return Err(message);
@@ -173,9 +149,7 @@ fn examples() -> Result<(), String> {
             Some(status) if status.success() => println!("example {name} ... ok"),
             Some(status) => return Err(format!("example {name} failed: {status}")),
             None => {
-                return Err(format!(
-                    "example {name} ran for more than {EXAMPLE_LIMIT:?}"
-                ));
+                return Err(format!("example {name} ran for more than {EXAMPLE_LIMIT:?}"));
             }
         }
     }
@@ -184,10 +158,5 @@ fn examples() -> Result<(), String> {
 
 fn example_name(path: &Path) -> Option<String> {
     let is_example = path.extension().is_some_and(|e| e == "rs") || path.join("main.rs").is_file();
-    is_example.then(|| {
-        path.file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned()
-    })
+    is_example.then(|| path.file_stem().unwrap_or_default().to_string_lossy().into_owned())
 }

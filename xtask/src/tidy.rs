@@ -35,11 +35,7 @@ pub(crate) fn run() -> Result<(), String> {
         println!("tidy: {} files in order", files.len());
         return Ok(());
     }
-    Err(format!(
-        "{}\ntidy: {} offences",
-        offences.join("\n"),
-        offences.len()
-    ))
+    Err(format!("{}\ntidy: {} offences", offences.join("\n"), offences.len()))
 }
 
 fn read_workspace() -> Result<Vec<File>, String> {
@@ -49,11 +45,7 @@ fn read_workspace() -> Result<Vec<File>, String> {
     for path in shell::files_below(&root, &rust)? {
         let text =
             std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let path = path
-            .strip_prefix(&root)
-            .unwrap_or(&path)
-            .to_string_lossy()
-            .replace('\\', "/");
+        let path = path.strip_prefix(&root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
         files.push(File { path, text });
     }
     Ok(files)
@@ -105,20 +97,14 @@ fn check_layers(name: &str, file: &File, offences: &mut Vec<String>) {
         if as_file == room || as_folder == room {
             continue;
         }
-        let used = if layer_of(&as_file).is_some() {
-            as_file
-        } else {
-            as_folder
-        };
+        let used = if layer_of(&as_file).is_some() { as_file } else { as_folder };
         let Some(used_layer) = layer_of(&used) else {
             offences.push(format!(
                 "{path}:{line}: `crate::{module}` is no module of LAYERS ({LAYERS_FILE}); name the module, not a re-export of lib.rs"
             ));
             continue;
         };
-        let excepted = ALLOWED
-            .iter()
-            .any(|(who, whom, _)| *who == room && *whom == used);
+        let excepted = ALLOWED.iter().any(|(who, whom, _)| *who == room && *whom == used);
         if used_layer >= layer && !excepted {
             offences.push(format!(
                 "{path}:{line}: layer {layer} uses `{used}` of layer {used_layer}; only lower layers may be used ({LAYERS_FILE})"
@@ -144,12 +130,7 @@ fn crate_uses(code: &str) -> Vec<(usize, String)> {
                 Some(group) => group_heads(group),
                 None => vec![identifier(rest)],
             };
-            uses.extend(
-                names
-                    .into_iter()
-                    .filter(|n| !n.is_empty())
-                    .map(|name| (line, name)),
-            );
+            uses.extend(names.into_iter().filter(|n| !n.is_empty()).map(|name| (line, name)));
         }
     }
     uses
@@ -176,9 +157,7 @@ fn group_heads(group: &str) -> Vec<String> {
 }
 
 fn identifier(text: &str) -> String {
-    text.chars()
-        .take_while(|c| c.is_alphanumeric() || *c == '_')
-        .collect()
+    text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
 }
 
 fn check_unsafe(name: &str, file: &File, offences: &mut Vec<String>) {
@@ -198,11 +177,7 @@ fn check_words(file: &File, offences: &mut Vec<String>) {
     let hits = BANNED_CODE
         .iter()
         .map(|word| (word, lines_with_word(&code, word)))
-        .chain(
-            BANNED_TEXT
-                .iter()
-                .map(|word| (word, lines_with_word(&file.text, word))),
-        );
+        .chain(BANNED_TEXT.iter().map(|word| (word, lines_with_word(&file.text, word))));
     for (word, lines) in hits {
         for line in lines {
             offences.push(format!("{}:{line}: `{word}` is unfinished work", file.path));
@@ -213,11 +188,8 @@ fn check_words(file: &File, offences: &mut Vec<String>) {
 fn check_sleep(file: &File, offences: &mut Vec<String>) {
     let whole = file.path.contains("/tests/") || file.path.starts_with("loom-tests/");
     let (code, tests) = split_tests(&file.text);
-    let (first_line, text) = if whole {
-        (0, file.text.as_str())
-    } else {
-        (code.lines().count(), tests)
-    };
+    let (first_line, text) =
+        if whole { (0, file.text.as_str()) } else { (code.lines().count(), tests) };
     for line in lines_with_word(&code_only(text), SLEEP) {
         offences.push(format!(
             "{}:{}: a test waits for an event, or steps the test clock; it does not sleep",
@@ -242,24 +214,15 @@ fn check_length(file: &File, offences: &mut Vec<String>) {
 /// A comment `// SYNC name` (also as a list item of a module head) must have a partner.
 fn check_sync_pairs(files: &[File], offences: &mut Vec<String>) {
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for file in files
-        .iter()
-        .filter(|file| file.path.starts_with("core/src/"))
-    {
+    for file in files.iter().filter(|file| file.path.starts_with("core/src/")) {
         for (index, line) in file.text.lines().enumerate() {
             for name in sync_names(line) {
-                places
-                    .entry(name)
-                    .or_default()
-                    .push(format!("{}:{}", file.path, index + 1));
+                places.entry(name).or_default().push(format!("{}:{}", file.path, index + 1));
             }
         }
     }
     for (name, places) in places.iter().filter(|(_, places)| places.len() < 2) {
-        offences.push(format!(
-            "{}: `SYNC {name}` has no other end",
-            places.concat()
-        ));
+        offences.push(format!("{}: `SYNC {name}` has no other end", places.concat()));
     }
 }
 
@@ -274,13 +237,8 @@ fn sync_names(line: &str) -> Vec<String> {
     };
     let end = names.find(|c: char| !(c.is_ascii_alphanumeric() || "-_`, ".contains(c)));
     let names = &names[..end.unwrap_or(names.len())];
-    let first_words = names
-        .split(',')
-        .filter_map(|name| name.split_whitespace().next());
-    first_words
-        .map(|name| name.replace('`', ""))
-        .filter(|name| name != "pairs")
-        .collect()
+    let first_words = names.split(',').filter_map(|name| name.split_whitespace().next());
+    first_words.map(|name| name.replace('`', "")).filter(|name| name != "pairs").collect()
 }
 
 #[cfg(test)]
@@ -288,10 +246,7 @@ mod tests {
     use super::*;
 
     fn offences_of(path: &str, text: &str) -> Vec<String> {
-        check(&[File {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        }])
+        check(&[File { path: path.to_owned(), text: text.to_owned() }])
     }
 
     fn assert_caught(path: &str, text: &str, message: &str) {
@@ -306,26 +261,10 @@ mod tests {
             "use crate::broker::Broker;\n",
             "layer 2 uses `broker.rs`",
         );
-        assert_caught(
-            "core/src/ring.rs",
-            "fn f(x: &crate::lane::Lane) {}\n",
-            "uses `lane.rs`",
-        );
-        assert_caught(
-            "core/src/ring.rs",
-            "\nuse super::lane::Lane;\n",
-            "uses `lane.rs`",
-        );
-        assert_caught(
-            "core/src/ring.rs",
-            "use crate::{sync::Arc, shard};\n",
-            "uses `shard.rs`",
-        );
-        assert_caught(
-            "core/src/store/disk.rs",
-            "use crate::trie::Trie;\n",
-            "uses `trie.rs`",
-        );
+        assert_caught("core/src/ring.rs", "fn f(x: &crate::lane::Lane) {}\n", "uses `lane.rs`");
+        assert_caught("core/src/ring.rs", "\nuse super::lane::Lane;\n", "uses `lane.rs`");
+        assert_caught("core/src/ring.rs", "use crate::{sync::Arc, shard};\n", "uses `shard.rs`");
+        assert_caught("core/src/store/disk.rs", "use crate::trie::Trie;\n", "uses `trie.rs`");
     }
 
     #[test]
@@ -346,19 +285,12 @@ mod tests {
             offences_of("core/src/store/disk.rs", "use crate::store::file::File;\n"),
             [""; 0]
         );
-        assert_eq!(
-            offences_of("core/src/fork.rs", "use crate::sync::Arc;\n"),
-            [""; 0]
-        );
+        assert_eq!(offences_of("core/src/fork.rs", "use crate::sync::Arc;\n"), [""; 0]);
     }
 
     #[test]
     fn a_reexport_and_an_unknown_file_are_caught() {
-        assert_caught(
-            "core/src/shard.rs",
-            "use crate::Broker;\n",
-            "name the module",
-        );
+        assert_caught("core/src/shard.rs", "use crate::Broker;\n", "name the module");
         assert_caught("core/src/helpers.rs", "", "add it to LAYERS");
     }
 
@@ -369,10 +301,7 @@ mod tests {
             "fn f() { unsafe { g() } }\n",
             "outside the unsafe rooms",
         );
-        assert_eq!(
-            offences_of("core/src/ring.rs", "fn f() { unsafe { g() } }\n"),
-            [""; 0]
-        );
+        assert_eq!(offences_of("core/src/ring.rs", "fn f() { unsafe { g() } }\n"), [""; 0]);
         assert_eq!(
             offences_of("core/src/broker.rs", "// unsafe\n#![deny(unsafe_code)]\n"),
             [""; 0]
@@ -382,24 +311,12 @@ mod tests {
     #[test]
     fn unfinished_work_and_sleeping_tests_are_caught() {
         for word in BANNED_CODE {
-            assert_caught(
-                "core/src/ring.rs",
-                &format!("fn f() {{ {word}() }}\n"),
-                "unfinished",
-            );
+            assert_caught("core/src/ring.rs", &format!("fn f() {{ {word}() }}\n"), "unfinished");
         }
         for word in BANNED_TEXT {
-            assert_caught(
-                "xtask/src/main.rs",
-                &format!("// {word}: later\n"),
-                "unfinished",
-            );
+            assert_caught("xtask/src/main.rs", &format!("// {word}: later\n"), "unfinished");
         }
-        assert_caught(
-            "core/tests/a.rs",
-            &format!("std::{SLEEP}(x);\n"),
-            "core/tests/a.rs:1:",
-        );
+        assert_caught("core/tests/a.rs", &format!("std::{SLEEP}(x);\n"), "core/tests/a.rs:1:");
         let text = format!("fn a() {{}}\n#[cfg(test)]\nmod tests {{\n    std::{SLEEP}(x);\n}}\n");
         assert_caught("core/src/wait.rs", &text, "core/src/wait.rs:4:");
     }
@@ -415,19 +332,11 @@ mod tests {
     #[test]
     fn a_sync_name_without_partner_is_caught() {
         let one = "x.store(1, Release); // SYNC slot-filled: pairs with Ring::read\n";
-        assert_caught(
-            "core/src/ring.rs",
-            one,
-            "`SYNC slot-filled` has no other end",
-        );
+        assert_caught("core/src/ring.rs", one, "`SYNC slot-filled` has no other end");
         let both = format!("//! - `SYNC slot-filled`: the slot's bytes\n{one}");
         assert_eq!(offences_of("core/src/ring.rs", &both), [""; 0]);
         let list = format!("//! SYNC pairs:\n// SYNC slot-filled, slot-free: both\n{one}");
-        assert_caught(
-            "core/src/ring.rs",
-            &list,
-            "`SYNC slot-free` has no other end",
-        );
+        assert_caught("core/src/ring.rs", &list, "`SYNC slot-free` has no other end");
     }
 
     #[test]
@@ -438,10 +347,6 @@ mod tests {
         all.dedup();
         assert_eq!(all.len(), count);
         assert!(UNSAFE_ROOMS.iter().all(|room| layer_of(room).is_some()));
-        assert!(
-            ALLOWED
-                .iter()
-                .all(|(a, b, why)| layer_of(a) == layer_of(b) && !why.is_empty())
-        );
+        assert!(ALLOWED.iter().all(|(a, b, why)| layer_of(a) == layer_of(b) && !why.is_empty()));
     }
 }
