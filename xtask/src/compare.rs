@@ -61,14 +61,25 @@ fn page(report: &str, options: &[&str]) -> String {
         "# slipring beside its peers\n\n\
          Written by `{}`; do not edit. Both sides of a bar run in turns in one process; a ratio is\n\
          one of medians. `benches/compare` is the program.\n\n\
-         - kernel: {}\n- compiler: {}\n- commit: {}\n\n{}\n\n## Bars\n\n```text\n{}\n```\n",
+         - processor: {}\n- kernel: {}\n- compiler: {}\n- commit: {}\n\n{}\n\n## Bars\n\n```text\n{}\n```\n",
         command.join(" "),
+        processor(),
         fact("uname", &["-srm"]),
         fact("rustc", &["--version"]),
         fact("git", &["describe", "--always", "--dirty"]),
         tables.join("\n").trim(),
         bars.join("\n"),
     )
+}
+
+fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let models: Vec<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("model name"))
+        .filter_map(|line| Some(line.split_once(':')?.1.trim()))
+        .collect();
+    models.first().map_or("unknown".to_owned(), |model| format!("{} x {model}", models.len()))
 }
 
 /// The ids of the bars that failed: `BAR A1 0.93x >=0.90x PASS`.
