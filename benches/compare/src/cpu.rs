@@ -2,10 +2,7 @@
 //!
 //! The allowed set is read once, before anything is pinned: a thread that a pinned thread starts
 //! inherits its one processor and would find no second.
-#![expect(
-    unsafe_code,
-    reason = "sched_setaffinity, the time stamp counter and malloc_trim"
-)]
+#![expect(unsafe_code, reason = "sched_setaffinity, the time stamp counter and malloc_trim")]
 
 use std::mem::size_of;
 use std::sync::OnceLock;
@@ -34,9 +31,7 @@ pub(crate) fn allowed() -> &'static [usize] {
         };
         let limit = usize::try_from(libc::CPU_SETSIZE).unwrap_or(0);
         // SAFETY: the index is below CPU_SETSIZE.
-        (0..limit)
-            .filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) })
-            .collect()
+        (0..limit).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) }).collect()
     })
 }
 
@@ -61,12 +56,7 @@ pub(crate) fn pin(role: Role) {
         libc::CPU_SET(number(role), &mut set);
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
     };
-    assert_eq!(
-        refused,
-        0,
-        "cannot pin a thread to processor {}",
-        number(role)
-    );
+    assert_eq!(refused, 0, "cannot pin a thread to processor {}", number(role));
 }
 
 /// Gives freed memory back to the kernel, so that the next [`resident_bytes`] starts clean.
@@ -81,12 +71,14 @@ pub(crate) fn trim() {
 /// The process's resident memory.
 pub(crate) fn resident_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
-    let pages: u64 = statm
-        .split(' ')
-        .nth(1)
-        .and_then(|pages| pages.parse().ok())
-        .unwrap_or(0);
+    let pages: u64 = statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or(0);
     pages * 4096
+}
+
+/// How many threads of the whole machine wanted a processor, averaged over the last minute.
+pub(crate) fn load() -> f64 {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    load.split(' ').next().and_then(|minute| minute.parse().ok()).unwrap_or(0.0)
 }
 
 /// Reads a counter that runs at a constant rate on all processors.

@@ -14,11 +14,7 @@ const STRANGERS: u64 = 10_000;
 /// Runs the section.
 pub(crate) fn run(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
     println!("\n## B. Fan-out, one publisher, N subscriptions drained by one thread");
-    let counts: &[u64] = if plan.quick {
-        &[4, 16, 64]
-    } else {
-        &[1, 4, 16, 64]
-    };
+    let counts: &[u64] = if plan.quick { &[4, 16, 64] } else { &[1, 4, 16, 64] };
     for &subscribers in counts {
         let batched = batches(plan, ours, subscribers);
         let ratio = batched.ratio(OURS, "disruptor");
@@ -45,9 +41,7 @@ fn deliveries<'a>(
     subscribers: u64,
     run: impl Fn(u64) -> Duration + 'a,
 ) -> Contender<'a> {
-    rate(name, messages * subscribers, move |deliveries| {
-        run(deliveries / subscribers)
-    })
+    rate(name, messages * subscribers, move |deliveries| run(deliveries / subscribers))
 }
 
 fn batches(plan: &Plan, ours: Option<&dyn Side>, subscribers: u64) -> Results {
@@ -60,12 +54,7 @@ fn batches(plan: &Plan, ours: Option<&dyn Side>, subscribers: u64) -> Results {
     let run = move |n| disruptor::fan_out(n, subscribers, 16);
     entrants.push(deliveries("disruptor", messages, subscribers, run));
     let results = in_turns(plan, entrants);
-    report::table(
-        &format!("N = {subscribers}, batches of 16"),
-        UNIT,
-        OURS,
-        &results,
-    );
+    report::table(&format!("N = {subscribers}, batches of 16"), UNIT, OURS, &results);
     results
 }
 
@@ -76,36 +65,21 @@ fn singles(plan: &Plan, ours: Option<&dyn Side>, n: u64) -> Results {
     if let Some(ours) = ours {
         entrants.push(deliveries(OURS, fast, n, move |m| ours.fan_out(m, n, 1, 0)));
     }
-    entrants.push(deliveries("disruptor", fast, n, move |m| {
-        disruptor::fan_out(m, n, 1)
-    }));
-    entrants.push(deliveries("tokio broadcast", middle, n, move |m| {
-        tokio_broadcast::fan_out(m, n)
-    }));
-    entrants.push(deliveries(ZENOH[0], slow, n, move |m| {
-        zenoh::callbacks(m, n)
-    }));
+    entrants.push(deliveries("disruptor", fast, n, move |m| disruptor::fan_out(m, n, 1)));
+    entrants
+        .push(deliveries("tokio broadcast", middle, n, move |m| tokio_broadcast::fan_out(m, n)));
+    entrants.push(deliveries(ZENOH[0], slow, n, move |m| zenoh::callbacks(m, n)));
     entrants.push(deliveries(ZENOH[1], slow, n, move |m| zenoh::queues(m, n)));
     if n <= 16 {
-        entrants.push(deliveries("iceoryx2 local", slow, n, move |m| {
-            iceoryx2::fan_out(m, n)
-        }));
+        entrants.push(deliveries("iceoryx2 local", slow, n, move |m| iceoryx2::fan_out(m, n)));
     }
     if !plan.quick {
-        entrants.push(deliveries("bus, Arc", middle, n, move |m| {
-            bus::fan_out(m, n)
-        }));
-        entrants.push(deliveries("crossbeam-channel, Arc", slow, n, move |m| {
-            crossbeam::fan_out(m, n)
-        }));
+        entrants.push(deliveries("bus, Arc", middle, n, move |m| bus::fan_out(m, n)));
+        entrants
+            .push(deliveries("crossbeam-channel, Arc", slow, n, move |m| crossbeam::fan_out(m, n)));
     }
     let results = in_turns(plan, entrants);
-    report::table(
-        &format!("N = {n}, one message at a time"),
-        UNIT,
-        OURS,
-        &results,
-    );
+    report::table(&format!("N = {n}, one message at a time"), UNIT, OURS, &results);
     results
 }
 
@@ -130,12 +104,7 @@ fn beside_others(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
     let strangers = |count| move || per_message(ours.fan_out(fan, 16, 16, count), fan);
     let rejected = |filter| move || per_message(ours.rejected(single, filter), single);
     let stalled = |how| move || per_message(ours.beside_stalled(pair, how), pair);
-    let names = [
-        "16 alone",
-        "16 beside 10,000",
-        "no subscription",
-        "one that rejects",
-    ];
+    let names = ["16 alone", "16 beside 10,000", "no subscription", "one that rejects"];
     let pairs = ["1 alone", "beside DropNewest", "beside DropOldest"];
     let results = in_turns(
         plan,
@@ -152,17 +121,7 @@ fn beside_others(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
     report::table("Beside others", "ns a message", "", &results);
     bars.at_most("B8", results.ratio(names[1], names[0]), 1.1, "x");
     let filter = results.median(names[3]).zip(results.median(names[2]));
-    bars.at_most(
-        "B9",
-        filter.map(|(with, without)| with - without),
-        15.0,
-        "ns",
-    );
+    bars.at_most("B9", filter.map(|(with, without)| with - without), 15.0, "ns");
     let slowest = results.best(&pairs[1..]).zip(results.median(pairs[0]));
-    bars.at_most(
-        "B10",
-        slowest.map(|(with, without)| (with / without - 1.0) * 100.0),
-        5.0,
-        "%",
-    );
+    bars.at_most("B10", slowest.map(|(with, without)| (with / without - 1.0) * 100.0), 5.0, "%");
 }

@@ -49,11 +49,7 @@ pub(crate) fn sequence_of(message: impl AsRef<[u8]>) -> u64 {
         u64::from_ne_bytes(word)
     };
     let first = word(0);
-    if first == !word(bytes.len() - 8) {
-        first
-    } else {
-        u64::MAX
-    }
+    if first == !word(bytes.len() - 8) { first } else { u64::MAX }
 }
 
 /// What a consumer has seen: how many messages, and the sum of their numbers.
@@ -69,10 +65,7 @@ impl Tally {
     /// What is seen when each of `messages` arrives `copies` times.
     pub(crate) const fn of(messages: u64, copies: u64) -> Self {
         let once = messages.wrapping_mul(messages.wrapping_sub(1)) / 2;
-        Self {
-            count: messages * copies,
-            sum: once.wrapping_mul(copies),
-        }
+        Self { count: messages * copies, sum: once.wrapping_mul(copies) }
     }
 
     /// Counts one message.
@@ -293,9 +286,7 @@ pub(crate) struct Contender<'a> {
 
 impl fmt::Debug for Contender<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Contender")
-            .field("name", &self.name)
-            .finish_non_exhaustive()
+        f.debug_struct("Contender").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -311,10 +302,7 @@ pub(crate) fn rate<'a>(
 
 /// A contender whose run gives its figure itself.
 pub(crate) fn figure<'a>(name: impl Into<String>, run: impl FnMut() -> f64 + 'a) -> Contender<'a> {
-    Contender {
-        name: name.into(),
-        run: Box::new(run),
-    }
+    Contender { name: name.into(), run: Box::new(run) }
 }
 
 /// All runs of one contender.
@@ -333,10 +321,7 @@ impl Series {
     pub(crate) fn new(name: impl Into<String>, mut values: Vec<f64>) -> Self {
         assert!(!values.is_empty(), "a series has at least one run");
         values.sort_by(f64::total_cmp);
-        Self {
-            name: name.into(),
-            values,
-        }
+        Self { name: name.into(), values }
     }
 
     /// The middle run.
@@ -368,11 +353,7 @@ pub(crate) fn in_turns(plan: &Plan, mut contenders: Vec<Contender<'_>>) -> Resul
         }
     }
     let series = contenders.into_iter().zip(values);
-    Results(
-        series
-            .map(|(contender, values)| Series::new(contender.name, values))
-            .collect(),
-    )
+    Results(series.map(|(contender, values)| Series::new(contender.name, values)).collect())
 }
 
 /// What came out of [`in_turns`].
@@ -392,10 +373,7 @@ impl Results {
 
     /// The largest median among the names: the best mode of a peer with several.
     pub(crate) fn best(&self, names: &[&str]) -> Option<f64> {
-        names
-            .iter()
-            .filter_map(|name| self.median(name))
-            .max_by(f64::total_cmp)
+        names.iter().filter_map(|name| self.median(name)).max_by(f64::total_cmp)
     }
 
     /// The median of `a` over the median of `b`.

@@ -23,18 +23,9 @@ pub(crate) fn run(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
     }
     entrants.push(("rtrb", Box::new(|| rtrb::round_trips(rounds))));
     entrants.push(("disruptor", Box::new(|| disruptor::round_trips(rounds))));
-    entrants.push((
-        "crossbeam-channel",
-        Box::new(|| crossbeam::round_trips(rounds)),
-    ));
-    entrants.push((
-        "tokio broadcast",
-        Box::new(|| tokio_broadcast::round_trips(slow_rounds)),
-    ));
-    entrants.push((
-        "iceoryx2 local",
-        Box::new(|| iceoryx2::round_trips(slow_rounds)),
-    ));
+    entrants.push(("crossbeam-channel", Box::new(|| crossbeam::round_trips(rounds))));
+    entrants.push(("tokio broadcast", Box::new(|| tokio_broadcast::round_trips(slow_rounds))));
+    entrants.push(("iceoryx2 local", Box::new(|| iceoryx2::round_trips(slow_rounds))));
     entrants.push(("zenoh queue", Box::new(|| zenoh::round_trips(slow_rounds))));
     let [p50, p99, p999] = measure(plan, "Round trip, 64 bytes each way", &entrants);
     bars.at_most("C1", p50.ratio(OURS, "rtrb"), 1.3, "x");
@@ -57,22 +48,10 @@ pub(crate) fn run(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
     let publishes = plan.messages(10.0);
     let entrants: Vec<Entrant<'_>> = vec![
         ("quiet", Box::new(|| ours.publish_times(publishes, 0))),
-        (
-            "10,000 changes a second",
-            Box::new(|| ours.publish_times(publishes, CHURN_PER_SECOND)),
-        ),
+        ("10,000 changes a second", Box::new(|| ours.publish_times(publishes, CHURN_PER_SECOND))),
     ];
-    let [.., p999] = measure(
-        plan,
-        "One publish while subscriptions come and go",
-        &entrants,
-    );
-    bars.at_most(
-        "C5",
-        p999.ratio("10,000 changes a second", "quiet"),
-        3.0,
-        "x",
-    );
+    let [.., p999] = measure(plan, "One publish while subscriptions come and go", &entrants);
+    bars.at_most("C5", p999.ratio("10,000 changes a second", "quiet"), 3.0, "x");
 }
 
 /// Runs the entrants in turns and prints their table; gives the results by quantile.
@@ -101,10 +80,7 @@ fn measure(plan: &Plan, title: &str, entrants: &[Entrant<'_>]) -> [Results; 3] {
 fn print_table(title: &str, entrants: &[Entrant<'_>], by_quantile: &[Results; 3]) {
     let header: Vec<&str> = QUANTILES.iter().map(|(name, _)| *name).collect();
     println!("\n### {title} (ns: median of the runs, min to max)\n");
-    println!(
-        "| contender | {} |\n|---|---:|---:|---:|",
-        header.join(" | ")
-    );
+    println!("| contender | {} |\n|---|---:|---:|---:|", header.join(" | "));
     for (index, (name, _)) in entrants.iter().enumerate() {
         let cells = by_quantile.iter().map(|results| {
             let series = &results.0[index];

@@ -26,22 +26,12 @@ use side::Side;
 
 type Section = fn(&Plan, Option<&dyn Side>, &mut Bars);
 
-const SECTIONS: [(&str, Section); 4] = [
-    ("A", throughput::run),
-    ("B", fanout::run),
-    ("C", latency::run),
-    ("D", routing::run),
-];
-const FULL: Plan = Plan {
-    runs: 5,
-    run_seconds: 0.3,
-    quick: false,
-};
-const QUICK: Plan = Plan {
-    runs: 3,
-    run_seconds: 0.08,
-    quick: true,
-};
+const SECTIONS: [(&str, Section); 4] =
+    [("A", throughput::run), ("B", fanout::run), ("C", latency::run), ("D", routing::run)];
+const FULL: Plan = Plan { runs: 5, run_seconds: 0.3, quick: false };
+const QUICK: Plan = Plan { runs: 3, run_seconds: 0.08, quick: true };
+/// A load above this before we have started comes from others.
+const QUIET_LOAD: f64 = 0.5;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -58,13 +48,16 @@ fn main() -> ExitCode {
         print(info);
         std::process::exit(101);
     }));
-    println!(
-        "Processors {:?}; {} runs each after a warm-up.",
-        cpu::allowed(),
-        plan.runs
-    );
+    println!("Processors {:?}; {} runs each after a warm-up.", cpu::allowed(), plan.runs);
     if cpu::allowed().len() < 2 {
         println!("Only one processor is allowed: no figure below means anything.");
+    }
+    if cpu::load() > QUIET_LOAD {
+        println!(
+            "**The machine is busy (load {:.2}): spinning threads were interrupted, and",
+            cpu::load()
+        );
+        println!("every figure below may be wrong by any factor.**");
     }
     let ours = ours::side();
     let mut bars = Bars::default();

@@ -58,10 +58,7 @@ fn subscribe(broker: &Broker, pattern: &str, capacity: usize) -> Subscription {
 
 /// A subscription that nobody reads.
 fn leave(broker: &Broker, pattern: &str, overflow: Overflow) -> Subscription {
-    let builder = broker
-        .subscription(pattern)
-        .capacity(CAPACITY)
-        .overflow(overflow);
+    let builder = broker.subscription(pattern).capacity(CAPACITY).overflow(overflow);
     builder.open().expect("a subscription opens")
 }
 
@@ -81,9 +78,7 @@ fn publish(topic: &Topic, messages: u64, batch: usize, len: usize) {
         }
         let messages: [NewMessage<'_>; MAX_BATCH] =
             std::array::from_fn(|index| NewMessage::new(&payloads[index]));
-        topic
-            .publish_batch(&messages[..batch])
-            .expect("it is published");
+        topic.publish_batch(&messages[..batch]).expect("it is published");
     }
 }
 
@@ -100,11 +95,7 @@ fn drain(subscription: &mut Subscription, messages: u64) -> Tally {
 impl Side for Slipring {
     fn one_to_one(&self, messages: u64, batch: usize, len: usize) -> Duration {
         let large = len > 4096;
-        let broker = broker(if large {
-            LARGE_BUDGET_BYTES
-        } else {
-            BUDGET_BYTES
-        });
+        let broker = broker(if large { LARGE_BUDGET_BYTES } else { BUDGET_BYTES });
         let capacity = if large { LARGE_WINDOW } else { CAPACITY };
         let mut subscription = subscribe(&broker, PATTERN, capacity);
         let topic = topic(&broker, TOPIC);
@@ -175,11 +166,7 @@ impl Side for Slipring {
             for _ in 0..each * producers {
                 let number = sequence_of(subscription.recv().expect("a message").payload());
                 let expected = &mut next[(number >> 32) as usize];
-                assert_eq!(
-                    number & 0xffff_ffff,
-                    *expected,
-                    "a producer's order is broken"
-                );
+                assert_eq!(number & 0xffff_ffff, *expected, "a producer's order is broken");
                 *expected += 1;
             }
             began.elapsed()
@@ -212,9 +199,8 @@ impl Side for Slipring {
                 builder.open().expect("a subscription opens")
             })
             .collect();
-        let mut subscriptions: Vec<_> = (0..subscribers)
-            .map(|_| subscribe(&broker, PATTERN, CAPACITY))
-            .collect();
+        let mut subscriptions: Vec<_> =
+            (0..subscribers).map(|_| subscribe(&broker, PATTERN, CAPACITY)).collect();
         let topic = topic(&broker, TOPIC);
         let expected = Tally::of(messages, subscribers);
         pair(
@@ -236,11 +222,7 @@ impl Side for Slipring {
         let broker = broker(BUDGET_BYTES);
         let _subscription = filter.then(|| {
             let filter = Filter::equals("region", "IN");
-            broker
-                .subscription(PATTERN)
-                .filter(filter)
-                .open()
-                .expect("a subscription opens")
+            broker.subscription(PATTERN).filter(filter).open().expect("a subscription opens")
         });
         let topic = topic(&broker, TOPIC);
         pinned(|| {
@@ -280,13 +262,13 @@ impl Side for Slipring {
         };
         ping_pong(
             rounds,
-            |message| drop(ping.publish(&message[..]).expect("it is published")),
+            |message| {
+                ping.publish(&message[..]).expect("it is published");
+            },
             || next(&mut pong_end),
             || {
-                drop(
-                    pong.publish(&payload(next(&mut ping_end))[..])
-                        .expect("it is published"),
-                )
+                let message = payload(next(&mut ping_end));
+                pong.publish(&message[..]).expect("it is published");
             },
         )
     }
@@ -367,13 +349,7 @@ impl Side for Slipring {
         let broker = broker(BUDGET_BYTES);
         let _strangers: Vec<_> = patterns
             .iter()
-            .map(|pattern| {
-                broker
-                    .subscription(pattern)
-                    .capacity(16)
-                    .open()
-                    .expect("it opens")
-            })
+            .map(|pattern| broker.subscription(pattern).capacity(16).open().expect("it opens"))
             .collect();
         let mut subscription = subscribe(&broker, PATTERN, CAPACITY);
         let topic = topic(&broker, TOPIC);
@@ -395,14 +371,9 @@ struct Routes {
 
 impl Routes {
     fn new(patterns: &[String]) -> Self {
-        let entries = (0..)
-            .zip(patterns)
-            .map(|(id, pattern)| (parse(pattern), id, ()));
+        let entries = (0..).zip(patterns).map(|(id, pattern)| (parse(pattern), id, ()));
         let current = Arc::new(Trie::bulk(entries));
-        Self {
-            published: Snapshot::new(Arc::clone(&current)),
-            current,
-        }
+        Self { published: Snapshot::new(Arc::clone(&current)), current }
     }
 }
 

@@ -77,9 +77,6 @@ impl Workload {
         for last in (1..all.len()).rev() {
             all.swap(last, random.between(0, last as u64 + 1) as usize);
         }
-        Self {
-            patterns: all,
-            topics,
-        }
+        Self { patterns: all, topics }
     }
 }

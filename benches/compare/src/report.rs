@@ -41,16 +41,12 @@ pub(crate) struct Bars(Vec<String>);
 impl Bars {
     /// A bar that wants at least `required`. Nothing measured: our side is not built in.
     pub(crate) fn at_least(&mut self, id: &str, measured: Option<f64>, required: f64, unit: &str) {
-        self.add(id, measured, ">=", required, unit, |measured| {
-            measured >= required
-        });
+        self.add(id, measured, ">=", required, unit, |measured| measured >= required);
     }
 
     /// A bar that wants at most `required`.
     pub(crate) fn at_most(&mut self, id: &str, measured: Option<f64>, required: f64, unit: &str) {
-        self.add(id, measured, "<=", required, unit, |measured| {
-            measured <= required
-        });
+        self.add(id, measured, "<=", required, unit, |measured| measured <= required);
     }
 
     fn add(

@@ -42,12 +42,7 @@ pub(crate) fn run(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
         bars.at_most(bar, results.ratio(OURS, MODEL), 1.0, "x");
         if size == MILLION {
             bars.at_least("D4", results.ratio(ZENOH, OURS), 25.0, "x");
-            bars.at_most(
-                "D5",
-                our_router.as_ref().map(|built| built.megabytes),
-                250.0,
-                "MB",
-            );
+            bars.at_most("D5", our_router.as_ref().map(|built| built.megabytes), 250.0, "MB");
             let time = our_router.as_ref().map(|built| built.time.as_secs_f64());
             bars.at_most("D6", time, 2.0, "s");
         }
@@ -65,11 +60,7 @@ fn build(make: impl FnOnce() -> Box<dyn Router>) -> Built {
     let time = start.elapsed();
     cpu::trim();
     let megabytes = cpu::resident_bytes().saturating_sub(before) as f64 / 1e6;
-    Built {
-        router,
-        time,
-        megabytes,
-    }
+    Built { router, time, megabytes }
 }
 
 fn matches(
@@ -82,16 +73,13 @@ fn matches(
     let few = &work.topics[..work.topics.len() / ZENOH_SHARE];
     let expected = count_matches(&*model.router, few);
     let mut entrants = Vec::new();
-    for (name, built, topics) in [(OURS, ours, &work.topics[..])].into_iter().chain([
-        (MODEL, Some(model), &work.topics[..]),
-        (ZENOH, Some(zenoh), few),
-    ]) {
+    for (name, built, topics) in [(OURS, ours, &work.topics[..])]
+        .into_iter()
+        .chain([(MODEL, Some(model), &work.topics[..]), (ZENOH, Some(zenoh), few)])
+    {
         let Some(built) = built else { continue };
         let found = count_matches(&*built.router, few);
-        assert_eq!(
-            found, expected,
-            "{name} does not match what the model trie matches"
-        );
+        assert_eq!(found, expected, "{name} does not match what the model trie matches");
         entrants.push(figure(name, || time_matches(&*built.router, topics)));
     }
     in_turns(plan, entrants)
@@ -111,11 +99,7 @@ fn print_builds(ours: Option<&Built>, model: &Built, zenoh: &Built) {
     println!("\n| built | s | MB |\n|---|---:|---:|");
     for (name, built) in [(OURS, ours), (MODEL, Some(model)), (ZENOH, Some(zenoh))] {
         let Some(built) = built else { continue };
-        println!(
-            "| {name} | {:.3} | {:.1} |",
-            built.time.as_secs_f64(),
-            built.megabytes
-        );
+        println!("| {name} | {:.3} | {:.1} |", built.time.as_secs_f64(), built.megabytes);
     }
 }
 
@@ -155,15 +139,8 @@ fn changes(plan: &Plan, ours: Option<&dyn Side>, subscribe_ns: &[f64], bars: &mu
             figure("beside strangers", || time(&strangers)),
         ],
     );
-    report::table(
-        "A hot topic, publish and poll",
-        "ns a message",
-        "",
-        &results,
-    );
-    let hot = results
-        .median("beside strangers")
-        .zip(results.median("one subscription"));
+    report::table("A hot topic, publish and poll", "ns a message", "", &results);
+    let hot = results.median("beside strangers").zip(results.median("one subscription"));
     bars.at_most("D7", hot.map(|(beside, alone)| beside - alone), 10.0, "ns");
 
     println!("\nOne subscribe: {small:.0} ns beside 1,000, {large:.0} ns beside 1,000,000.");

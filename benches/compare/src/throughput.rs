@@ -29,12 +29,8 @@ fn batches(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
     let millions = plan.messages(60.0);
     let mut entrants = Vec::new();
     if let Some(ours) = ours {
-        entrants.push(rate(OURS, millions, move |n| {
-            ours.one_to_one(n, 64, PAYLOAD)
-        }));
-        entrants.push(rate("slipring handler", millions, move |n| {
-            ours.to_handler(n)
-        }));
+        entrants.push(rate(OURS, millions, move |n| ours.one_to_one(n, 64, PAYLOAD)));
+        entrants.push(rate("slipring handler", millions, move |n| ours.to_handler(n)));
     }
     entrants.push(rate("rtrb", millions, |n| rtrb::chunks(n, 64)));
     entrants.push(rate("disruptor", millions, |n| disruptor::managed(n, 64)));
@@ -46,9 +42,7 @@ fn batches(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
     if !plan.quick {
         let mut entrants = Vec::new();
         if let Some(ours) = ours {
-            entrants.push(rate(OURS, millions, move |n| {
-                ours.one_to_one(n, 16, PAYLOAD)
-            }));
+            entrants.push(rate(OURS, millions, move |n| ours.one_to_one(n, 16, PAYLOAD)));
         }
         entrants.push(rate("rtrb", millions, |n| rtrb::chunks(n, 16)));
         entrants.push(rate("disruptor", millions, |n| disruptor::managed(n, 16)));
@@ -74,17 +68,13 @@ fn singles(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
         entrants.push(rate("std sync_channel", middle, std_channel::single));
         entrants.push(rate("kanal", middle, kanal::single));
         entrants.push(rate("flume", middle, flume::single));
-        entrants.push(rate("crossbeam-channel, Arc", slow, |n| {
-            crossbeam::shared(n, PAYLOAD)
-        }));
+        entrants.push(rate("crossbeam-channel, Arc", slow, |n| crossbeam::shared(n, PAYLOAD)));
     }
     let results = in_turns(plan, entrants);
     report::table("One message at a time", UNIT, OURS, &results);
 
     let over = |peers: &[&str]| Some(results.median(OURS)? / results.best(peers)?);
-    let worst = results
-        .series(OURS)
-        .map(|series| series.min() / series.median());
+    let worst = results.series(OURS).map(|series| series.min() / series.median());
     bars.at_least("A2", over(&DISRUPTOR), 1.2, "x");
     bars.at_least("A3", over(&["rtrb"]), 1.0, "x");
     bars.at_least("A4", worst, 0.6, "x");
@@ -99,9 +89,7 @@ fn producers(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
     for producers in [2, 4] {
         let mut entrants = Vec::new();
         if let Some(ours) = ours {
-            entrants.push(rate(OURS, messages, move |n| {
-                ours.many_producers(n, producers)
-            }));
+            entrants.push(rate(OURS, messages, move |n| ours.many_producers(n, producers)));
         }
         entrants.push(rate("crossbeam-channel", messages, move |n| {
             crossbeam::many_producers(n, producers)
@@ -133,25 +121,15 @@ fn loans(plan: &Plan, ours: &dyn Side, bars: &mut Bars) {
         .collect();
     let results: Results = in_turns(plan, entrants);
     report::table("Loans, both ends written", "ns a message", "", &results);
-    bars.at_most(
-        "A10",
-        results.ratio(&name(1 << 20), &name(4 << 10)),
-        1.2,
-        "x",
-    );
+    bars.at_most("A10", results.ratio(&name(1 << 20), &name(4 << 10)), 1.2, "x");
 }
 
 fn sweep(plan: &Plan, ours: &dyn Side) {
-    for len in SWEEP_LENS
-        .into_iter()
-        .filter(|len| !plan.quick || *len <= 1 << 10)
-    {
+    for len in SWEEP_LENS.into_iter().filter(|len| !plan.quick || *len <= 1 << 10) {
         let messages = messages_of(plan, len);
         let entrants = vec![
             rate(OURS, messages, |n| ours.one_to_one(n, 1, len)),
-            rate("crossbeam-channel, Arc", messages, |n| {
-                crossbeam::shared(n, len)
-            }),
+            rate("crossbeam-channel, Arc", messages, |n| crossbeam::shared(n, len)),
         ];
         let title = format!("{len} bytes, one message at a time");
         report::table(&title, UNIT, OURS, &in_turns(plan, entrants));

@@ -62,9 +62,7 @@ pub(crate) fn many_producers(messages: u64, producers: u64) -> Duration {
             scope.spawn(move || {
                 start.wait();
                 for sequence in 0..each {
-                    sender
-                        .send(payload(producer << 32 | sequence))
-                        .expect("a receiver is there");
+                    sender.send(payload(producer << 32 | sequence)).expect("a receiver is there");
                 }
             });
         }
@@ -74,11 +72,7 @@ pub(crate) fn many_producers(messages: u64, producers: u64) -> Duration {
         for _ in 0..each * producers {
             let number = sequence_of(receiver.recv().expect("a sender is there"));
             let expected = &mut next[(number >> 32) as usize];
-            assert_eq!(
-                number & 0xffff_ffff,
-                *expected,
-                "a producer's order is broken"
-            );
+            assert_eq!(number & 0xffff_ffff, *expected, "a producer's order is broken");
             *expected += 1;
         }
         began.elapsed()

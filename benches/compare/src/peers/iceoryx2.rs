@@ -49,25 +49,16 @@ fn subscriber(service: &PortFactory<Local, Payload, ()>) -> Subscriber<Local, Pa
 /// A name no other run of this process or another has.
 fn fresh_name() -> String {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
-    format!(
-        "compare-{}-{}",
-        std::process::id(),
-        COUNTER.fetch_add(1, Ordering::Relaxed)
-    )
+    format!("compare-{}-{}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
 }
 
 fn node() -> Node<Local> {
     set_log_level(LogLevel::Error);
-    NodeBuilder::new()
-        .create::<Local>()
-        .expect("a node is created")
+    NodeBuilder::new().create::<Local>().expect("a node is created")
 }
 
 fn send(publisher: &Publisher<Local, Payload, ()>, message: Payload) {
-    let sample = publisher
-        .loan_uninit()
-        .expect("a sample is free")
-        .write_payload(message);
+    let sample = publisher.loan_uninit().expect("a sample is free").write_payload(message);
     sample.send().expect("the sample is sent");
 }
 
@@ -103,10 +94,7 @@ pub(crate) fn fan_out(messages: u64, subscribers: u64) -> Duration {
         },
     );
     if seen != expected {
-        eprintln!(
-            "iceoryx2: {} of {} deliveries came",
-            seen.count, expected.count
-        );
+        eprintln!("iceoryx2: {} of {} deliveries came", seen.count, expected.count);
     }
     elapsed
 }

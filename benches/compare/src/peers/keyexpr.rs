@@ -30,14 +30,10 @@ impl KeyExprTree {
 impl Router for KeyExprTree {
     fn matches(&self, topic: &str) -> usize {
         let topic = keyexpr::new(topic).expect("a valid key expression");
-        self.0
-            .intersecting_nodes(topic)
-            .filter(|node| node.weight().is_some())
-            .count()
+        self.0.intersecting_nodes(topic).filter(|node| node.weight().is_some()).count()
     }
 
     fn subscribe(&mut self, pattern: &str, id: u32) {
-        self.0
-            .insert(keyexpr::new(pattern).expect("a valid key expression"), id);
+        self.0.insert(keyexpr::new(pattern).expect("a valid key expression"), id);
     }
 }

@@ -31,11 +31,8 @@ pub(crate) struct ModelTrie {
 impl ModelTrie {
     /// A trie of the patterns; the index is the id.
     pub(crate) fn new(patterns: &[String]) -> Self {
-        let mut trie = Self {
-            segments: AHashMap::new(),
-            edges: AHashMap::new(),
-            nodes: vec![Node::new()],
-        };
+        let mut trie =
+            Self { segments: AHashMap::new(), edges: AHashMap::new(), nodes: vec![Node::new()] };
         for (id, pattern) in (0..).zip(patterns) {
             trie.subscribe(pattern, id);
         }
@@ -90,21 +87,14 @@ impl ModelTrie {
         }
         for &state in &states[..live] {
             let node = &self.nodes[state as usize];
-            node.any_rest
-                .iter()
-                .chain(&node.subscriptions)
-                .for_each(|&id| found(id));
+            node.any_rest.iter().chain(&node.subscriptions).for_each(|&id| found(id));
         }
     }
 }
 
 impl Node {
     const fn new() -> Self {
-        Self {
-            any_segment: NONE,
-            subscriptions: Vec::new(),
-            any_rest: Vec::new(),
-        }
+        Self { any_segment: NONE, subscriptions: Vec::new(), any_rest: Vec::new() }
     }
 }
 

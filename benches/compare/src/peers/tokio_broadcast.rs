@@ -42,9 +42,7 @@ fn drain_on_credit(
                 *read += 1;
             }
         }
-        credit
-            .0
-            .store(read.iter().copied().min().unwrap_or(0), Ordering::Release);
+        credit.0.store(read.iter().copied().min().unwrap_or(0), Ordering::Release);
     }
     tally
 }

@@ -28,9 +28,7 @@ fn session() -> Session {
     ] {
         config.insert_json5(key, value).expect("a valid setting");
     }
-    zenoh::open(config)
-        .wait()
-        .expect("a session without network opens")
+    zenoh::open(config).wait().expect("a session without network opens")
 }
 
 fn publisher<'a>(session: &'a Session, topic: &'static str) -> Publisher<'a> {
@@ -71,22 +69,12 @@ pub(crate) fn callbacks(messages: u64, subscribers: u64) -> Duration {
     let elapsed = pinned(|| {
         let began = Instant::now();
         for sequence in 0..messages {
-            publisher
-                .put(payload(sequence).as_slice())
-                .wait()
-                .expect("it is published");
+            publisher.put(payload(sequence).as_slice()).wait().expect("it is published");
         }
         began.elapsed()
     });
-    let seen = Tally {
-        count: count.load(Ordering::Acquire),
-        sum: sum.load(Ordering::Acquire),
-    };
-    assert_eq!(
-        seen,
-        Tally::of(messages, subscribers),
-        "zenoh lost messages"
-    );
+    let seen = Tally { count: count.load(Ordering::Acquire), sum: sum.load(Ordering::Acquire) };
+    assert_eq!(seen, Tally::of(messages, subscribers), "zenoh lost messages");
     drop((declared, publisher));
     session.close().wait().expect("the session closes");
     elapsed
@@ -102,10 +90,7 @@ pub(crate) fn queues(messages: u64, subscribers: u64) -> Duration {
         expected,
         || {
             for sequence in 0..messages {
-                publisher
-                    .put(payload(sequence).as_slice())
-                    .wait()
-                    .expect("it is published");
+                publisher.put(payload(sequence).as_slice()).wait().expect("it is published");
             }
         },
         || {
@@ -130,17 +115,9 @@ pub(crate) fn round_trips(rounds: u64) -> Latencies {
     };
     let latencies = ping_pong(
         rounds,
-        |message| {
-            ping.put(message.as_slice())
-                .wait()
-                .expect("it is published")
-        },
+        |message| ping.put(message.as_slice()).wait().expect("it is published"),
         || sequence_of(next(&pong_end).payload().to_bytes()),
-        || {
-            pong.put(next(&ping_end).payload().clone())
-                .wait()
-                .expect("it is published")
-        },
+        || pong.put(next(&ping_end).payload().clone()).wait().expect("it is published"),
     );
     drop((ping, pong, ping_end, pong_end));
     session.close().wait().expect("the session closes");
