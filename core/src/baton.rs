@@ -147,7 +147,11 @@ impl<T: Guarded> Baton<T> {
         if self.sequencer.get().is_some() {
             return Ok(self.run_contended(work));
         }
-        if self.try_take() || self.spin_and_take() { Ok(self.run_as_holder(work)) } else { Err(work) }
+        if self.try_take() || self.spin_and_take() {
+            Ok(self.run_as_holder(work))
+        } else {
+            Err(work)
+        }
     }
 
     #[inline]
@@ -256,8 +260,7 @@ impl<T: Guarded> Baton<T> {
             let backlog = &raw mut (*shared).backlog;
             if (*backlog).is_null() {
                 // SYNC job-left: pairs with the swap in `leave_job`.
-                let mut newest =
-                    job_of(self.word.swap(held(ptr::null_mut()), Ordering::Acquire));
+                let mut newest = job_of(self.word.swap(held(ptr::null_mut()), Ordering::Acquire));
                 // The stack has the newest on top: turn it over.
                 while !newest.is_null() {
                     let next = (*newest).next.with_mut(|next| next.replace(*backlog));
@@ -295,8 +298,7 @@ impl<T: Guarded> Baton<T> {
             unsafe { (*job).next.with_mut(|slot| *slot = next) };
             // SYNC job-left: pairs with the swap in `next_job`. Also baton-passed: a sequencer
             // that is given the free baton this way continues from the holder who freed it.
-            match self.word.compare_exchange(word, held(job), Ordering::AcqRel, Ordering::Relaxed)
-            {
+            match self.word.compare_exchange(word, held(job), Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => {
                     if let Some(sequencer) = wake {
                         sequencer.unpark();
@@ -351,7 +353,11 @@ impl<T: Guarded> Baton<T> {
     /// free, else on the holder's.
     pub fn leave<F: FnOnce(&mut T) + Send + 'static>(&self, work: F) {
         let own = Box::new(OwnJob {
-            job: Job { next: UnsafeCell::new(ptr::null_mut()), perform: OwnJob::<T, F>::perform, grant: None },
+            job: Job {
+                next: UnsafeCell::new(ptr::null_mut()),
+                perform: OwnJob::<T, F>::perform,
+                grant: None,
+            },
             work,
         });
         let job = Box::into_raw(own).cast::<Job<T>>();
@@ -370,16 +376,17 @@ impl<T: Guarded> Baton<T> {
         assert!(first, "a baton has one sequencer");
     }
 
-    /// The sequencer's loop: does what is left until `stop` says so while nothing is left; then
-    /// calls `idle`, which may spin, and may park: a job unparks this thread.
-    pub fn sequence(&self, mut idle: impl FnMut(), stop: impl Fn() -> bool) {
+    /// The sequencer's loop: does what is left until `stop` says so while nothing is left. Calls
+    /// `idle` with whether it has just worked; if not, that may spin, and may park: a job unparks
+    /// this thread.
+    pub fn sequence(&self, mut idle: impl FnMut(bool), stop: impl Fn() -> bool) {
         loop {
             // SYNC baton-passed, job-left: the baton comes with the first job.
             if self.word.load(Ordering::Acquire).is_null() {
                 if stop() {
                     return;
                 }
-                idle();
+                idle(false);
                 continue;
             }
             while !self.let_go() {
@@ -393,6 +400,7 @@ impl<T: Guarded> Baton<T> {
                 self.take_errands(&mut errands);
                 T::run_errands(errands);
             }
+            idle(true);
         }
     }
 

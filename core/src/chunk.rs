@@ -23,7 +23,9 @@
 //! its load) makes the chunk's header visible.
 #![expect(unsafe_code, reason = "raw memory that many threads share under a token protocol")]
 
-use crate::sync::{Arc, AtomicPtr, AtomicU64, CachePadded, Mutex, Ordering, UnsafeCell, epoch, fence};
+use crate::sync::{
+    Arc, AtomicPtr, AtomicU64, CachePadded, Mutex, Ordering, UnsafeCell, epoch, fence,
+};
 use std::collections::HashMap;
 use std::ptr::{self, NonNull};
 
@@ -152,11 +154,11 @@ impl Pool {
     /// A chunk with room for `record` bytes after its header, and `tokens` tokens; `None` when the
     /// system has no memory. Memory is zeroed when it is new, and holds what was there before when
     /// it is recycled.
-    fn take(self: &Arc<Self>, record: usize, tokens: u64) -> Option<Chunk> {
+    fn take(pool: &Arc<Self>, record: usize, tokens: u64) -> Option<Chunk> {
         let units = (FIRST_RECORD + record).div_ceil(CHUNK_BYTES) as u32;
         let bytes = units as usize * CHUNK_BYTES;
         let recycled = {
-            let mut free = lock(&self.free);
+            let mut free = lock(&pool.free);
             let chunk = free.by_units.get_mut(&units).and_then(Vec::pop);
             if chunk.is_some() {
                 free.bytes -= bytes;
@@ -169,12 +171,12 @@ impl Pool {
         };
         let header = chunk.header();
         // SAFETY: the chunk came from the free list or is new: nobody else reaches its header.
-        header.home.with_mut(|home| unsafe { *home = Some(Arc::clone(self)) });
+        header.home.with_mut(|home| unsafe { *home = Some(Arc::clone(pool)) });
         // Relaxed: the chunk is handed to others by the log, a ring or the claim area, each with
         // a release of its own.
         header.tokens.store(tokens, Ordering::Relaxed);
         header.claimed.store(FIRST_RECORD as u64, Ordering::Relaxed);
-        self.in_use.fetch_add(bytes as u64, Ordering::Relaxed);
+        pool.in_use.fetch_add(bytes as u64, Ordering::Relaxed);
         Some(chunk)
     }
 
@@ -193,8 +195,8 @@ impl Pool {
     }
 
     /// A chunk for one record alone, with one token.
-    pub fn detached(self: &Arc<Self>, record: usize) -> Option<(Chunk, *mut u8)> {
-        let chunk = self.take(record, 1)?;
+    pub fn detached(pool: &Arc<Self>, record: usize) -> Option<(Chunk, *mut u8)> {
+        let chunk = Self::take(pool, record, 1)?;
         // SAFETY: FIRST_RECORD lies inside every chunk.
         Some((chunk, unsafe { chunk.base().add(FIRST_RECORD) }))
     }
@@ -364,7 +366,9 @@ impl Appender {
     /// Begins a new chunk; false if there is no memory. The last one has been sealed.
     pub fn begin(&mut self) -> bool {
         debug_assert!(self.chunk.is_none(), "the chunk before is sealed first");
-        let Some(chunk) = self.pool.take(CHUNK_BYTES - FIRST_RECORD, BIAS) else { return false };
+        let Some(chunk) = Pool::take(&self.pool, CHUNK_BYTES - FIRST_RECORD, BIAS) else {
+            return false;
+        };
         let base = chunk.base() as usize;
         self.chunk = Some(chunk);
         (self.next, self.end) = (base + FIRST_RECORD, base + CHUNK_BYTES);
@@ -404,7 +408,7 @@ impl ClaimArea {
         debug_assert_eq!(bytes % 8, 0);
         // What would waste much of a chunk's end gets a block of its own.
         if bytes > (CHUNK_BYTES - FIRST_RECORD) / 4 {
-            let (chunk, at) = self.pool.detached(bytes)?;
+            let (chunk, at) = Pool::detached(&self.pool, bytes)?;
             return Some(Claim { chunk, at, bytes });
         }
         // While pinned, the token that `current` has cannot be given back.
@@ -428,7 +432,7 @@ impl ClaimArea {
 
     /// Replaces the chunk `full`, unless somebody has done so already.
     fn roll(&self, full: *mut Header) -> Option<()> {
-        let fresh = self.pool.take(CHUNK_BYTES - FIRST_RECORD, 1)?;
+        let fresh = Pool::take(&self.pool, CHUNK_BYTES - FIRST_RECORD, 1)?;
         // SYNC claim-current: pairs with the load in `claim`.
         let swap = self.current.compare_exchange(
             full,
@@ -486,6 +490,27 @@ impl Claim {
     pub fn bytes(&self) -> usize {
         self.bytes
     }
+
+    /// `len` bytes from `offset` on.
+    ///
+    /// # Panics
+    /// If they are not inside the claim.
+    pub fn bytes_at(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(offset + len <= self.bytes, "outside the claim");
+        // SAFETY: inside the claim, initialised (zeroed, or written before), and written only
+        // through `&mut self`.
+        unsafe { std::slice::from_raw_parts(self.at.add(offset), len) }
+    }
+
+    /// The same, to be written.
+    ///
+    /// # Panics
+    /// If they are not inside the claim.
+    pub fn bytes_at_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
+        assert!(offset + len <= self.bytes, "outside the claim");
+        // SAFETY: as in `bytes_at`, and borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.at.add(offset), len) }
+    }
 }
 
 impl Drop for Claim {
@@ -499,24 +524,37 @@ impl Drop for Claim {
 pub struct Pins {
     chunk: Option<Chunk>,
     count: u64,
+    /// Tokens of chunks before, of which records may still be in use.
+    older: Vec<(Chunk, u64)>,
 }
 
 impl Pins {
-    /// Owns one more token: that of the record at `address`. Gives back those of the chunk before,
-    /// so records of that chunk must not be in use any more.
+    /// Owns one more token: that of the record at `address`.
     #[inline]
     pub fn add(&mut self, address: usize) {
         let chunk = Chunk::of(address);
         if self.chunk != Some(chunk) {
-            self.flush();
-            self.chunk = Some(chunk);
+            if let Some(before) = self.chunk.replace(chunk) {
+                self.older.push((before, std::mem::take(&mut self.count)));
+            }
         }
         self.count += 1;
+    }
+
+    /// Gives back the tokens of all chunks but the one at hand: no record of those is in use.
+    #[inline]
+    pub fn release_older(&mut self) {
+        if !self.older.is_empty() {
+            for (chunk, count) in self.older.drain(..) {
+                chunk.release(count);
+            }
+        }
     }
 
     /// Gives all tokens back: no record taken so far is in use any more.
     #[inline]
     pub fn flush(&mut self) {
+        self.release_older();
         if let Some(chunk) = self.chunk.take() {
             chunk.release(std::mem::take(&mut self.count));
         }

@@ -5,7 +5,7 @@
 use std::fmt;
 
 /// A topic name or pattern that breaks the rules, with the place where it does.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InvalidName {
     /// Byte position in the text at which the rule is broken.
     pub position: usize,
@@ -153,3 +153,256 @@ impl fmt::Display for InvalidMessage {
 }
 
 impl std::error::Error for InvalidMessage {}
+
+/// Why a message was not published. It is still the caller's: a publish borrows what it is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// The topic's name is not valid.
+    InvalidName(InvalidName),
+    /// The message breaks a limit.
+    InvalidMessage(InvalidMessage),
+    /// There is no such topic, and the broker does not create topics by publishing.
+    UnknownTopic,
+    /// The topic was deleted.
+    TopicDeleted,
+    /// A subscription that asked to be waited for has no room, or the shard was busy.
+    WouldBlock,
+    /// The same, until the time given was over.
+    Timeout,
+    /// The memory budget is used up by messages that are still queued, and the broker was told to
+    /// refuse rather than to let them expire.
+    Full,
+    /// The system has no memory left.
+    NoMemory,
+    /// The broker is closed.
+    Closed,
+    /// The call came from inside a filter function, during which a shard is held.
+    InsideFilter,
+    /// The process has forked and this is the child, where the broker's threads do not exist.
+    Forked,
+}
+
+impl fmt::Display for PublishError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InvalidName(error) => error.fmt(f),
+            Self::InvalidMessage(error) => error.fmt(f),
+            Self::UnknownTopic => f.write_str("no such topic"),
+            Self::TopicDeleted => f.write_str("the topic was deleted"),
+            Self::WouldBlock => f.write_str("publishing would have to wait"),
+            Self::Timeout => f.write_str("timed out waiting for a subscription's queue"),
+            Self::Full => f.write_str("the memory budget is used up by messages still queued"),
+            Self::NoMemory => f.write_str("the system has no memory left"),
+            Self::Closed => f.write_str("the broker is closed"),
+            Self::InsideFilter => f.write_str("a filter function may not call the broker"),
+            Self::Forked => f.write_str("the broker was opened before this process was forked"),
+        }
+    }
+}
+
+impl std::error::Error for PublishError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::InvalidName(error) => Some(error),
+            Self::InvalidMessage(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<InvalidName> for PublishError {
+    fn from(error: InvalidName) -> Self {
+        Self::InvalidName(error)
+    }
+}
+
+impl From<InvalidMessage> for PublishError {
+    fn from(error: InvalidMessage) -> Self {
+        Self::InvalidMessage(error)
+    }
+}
+
+/// Why a subscription could not be made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SubscribeError {
+    /// A pattern is not valid.
+    InvalidPattern(InvalidName),
+    /// The filter expression is not valid.
+    InvalidFilter(InvalidFilter),
+    /// The name is not 1..=255 bytes of `[A-Za-z0-9._~+%-]`.
+    InvalidSubscriptionName {
+        /// Byte position of the first character that is not allowed.
+        position: usize,
+    },
+    /// A subscription of this name exists.
+    NameInUse,
+    /// The capacity is 0 or above 2^24.
+    Capacity {
+        /// What was asked for.
+        requested: usize,
+    },
+    /// The broker is closed.
+    Closed,
+    /// The call came from inside a filter function.
+    InsideFilter,
+    /// The process has forked and this is the child.
+    Forked,
+    /// A thread could not be started.
+    NoThread,
+}
+
+impl fmt::Display for SubscribeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::InvalidPattern(error) => error.fmt(f),
+            Self::InvalidFilter(error) => error.fmt(f),
+            Self::InvalidSubscriptionName { position } => write!(
+                f,
+                "invalid subscription name at byte {position}: 1 to 255 of [A-Za-z0-9._~+%-]"
+            ),
+            Self::NameInUse => f.write_str("a subscription of this name exists"),
+            Self::Capacity { requested } => {
+                write!(f, "capacity {requested} is not in 1..=16777216")
+            }
+            Self::Closed => f.write_str("the broker is closed"),
+            Self::InsideFilter => f.write_str("a filter function may not call the broker"),
+            Self::Forked => f.write_str("the broker was opened before this process was forked"),
+            Self::NoThread => f.write_str("a thread could not be started"),
+        }
+    }
+}
+
+impl std::error::Error for SubscribeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::InvalidPattern(error) => Some(error),
+            Self::InvalidFilter(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<PublishError> for SubscribeError {
+    /// Of the reasons why a broker cannot be called at all.
+    fn from(error: PublishError) -> Self {
+        match error {
+            PublishError::InsideFilter => Self::InsideFilter,
+            PublishError::Forked => Self::Forked,
+            _ => Self::Closed,
+        }
+    }
+}
+
+/// Why there is no message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RecvError {
+    /// So many messages were lost at this place of the stream. The next call goes on behind it.
+    Lagged(u64),
+    /// The broker is closed and everything queued was delivered.
+    Closed,
+    /// The subscription's queue stayed full for longer than it allows; everything queued was
+    /// delivered.
+    Disconnected,
+    /// The call came from inside a filter function.
+    InsideFilter,
+    /// The process has forked and this is the child.
+    Forked,
+}
+
+impl fmt::Display for RecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lagged(count) => write!(f, "{count} messages were lost"),
+            Self::Closed => f.write_str("the broker is closed"),
+            Self::Disconnected => f.write_str("disconnected: the queue stayed full for too long"),
+            Self::InsideFilter => f.write_str("a filter function may not call the broker"),
+            Self::Forked => f.write_str("the broker was opened before this process was forked"),
+        }
+    }
+}
+
+impl std::error::Error for RecvError {}
+
+/// Why a look for a message found none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TryRecvError {
+    /// Nothing is queued now.
+    Empty,
+    /// As for a call that waits.
+    Recv(RecvError),
+}
+
+impl fmt::Display for TryRecvError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("nothing is queued"),
+            Self::Recv(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for TryRecvError {}
+
+impl From<RecvError> for TryRecvError {
+    fn from(error: RecvError) -> Self {
+        Self::Recv(error)
+    }
+}
+
+/// Why a broker could not be made, or a topic not be managed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A setting is out of its range.
+    OutOfRange {
+        /// Its name.
+        setting: &'static str,
+        /// The least it can be.
+        min: u64,
+        /// The most it can be.
+        max: u64,
+    },
+    /// The topic's name is not valid.
+    InvalidName(InvalidName),
+    /// The topic exists.
+    TopicExists,
+    /// The topic does not exist.
+    UnknownTopic,
+    /// The broker cannot be called: see the reason.
+    Unavailable(PublishError),
+    /// A thread could not be started.
+    NoThread,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfRange { setting, min, max } => {
+                write!(f, "{setting} must be in {min}..={max}")
+            }
+            Self::InvalidName(error) => error.fmt(f),
+            Self::TopicExists => f.write_str("the topic exists"),
+            Self::UnknownTopic => f.write_str("no such topic"),
+            Self::Unavailable(error) => error.fmt(f),
+            Self::NoThread => f.write_str("a thread could not be started"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl From<InvalidName> for ConfigError {
+    fn from(error: InvalidName) -> Self {
+        Self::InvalidName(error)
+    }
+}
+
+impl From<PublishError> for ConfigError {
+    fn from(error: PublishError) -> Self {
+        Self::Unavailable(error)
+    }
+}

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "system calls")]
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// A settable, readable descriptor for `poll`, `epoll` and event loops.
 #[derive(Debug)]
@@ -43,5 +43,11 @@ impl EventFd {
     /// The descriptor; valid as long as this lives.
     pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }

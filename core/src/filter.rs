@@ -118,9 +118,7 @@ impl<A: Attributes + ?Sized> Attributes for &A {
 
 impl<K: AsRef<str>, V: AsRef<str>> Attributes for [(K, V)] {
     fn get(&self, key: &str) -> Option<&str> {
-        self.iter()
-            .find(|(k, _)| k.as_ref() == key)
-            .map(|(_, v)| v.as_ref())
+        self.iter().find(|(k, _)| k.as_ref() == key).map(|(_, v)| v.as_ref())
     }
 }
 
@@ -339,11 +337,7 @@ impl Filter {
                 slot = step.slot;
                 value = attributes.value_bytes(&step.key);
             }
-            next = if step.holds(value) {
-                step.if_true
-            } else {
-                step.if_false
-            };
+            next = if step.holds(value) { step.if_true } else { step.if_false };
         }
         next == ACCEPT
     }
@@ -359,26 +353,12 @@ impl Filter {
     /// ```
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         let first_of_key = |&(index, step): &(usize, &Step)| step.slot == index;
-        self.steps
-            .iter()
-            .enumerate()
-            .filter(first_of_key)
-            .map(|(_, step)| &*step.key)
+        self.steps.iter().enumerate().filter(first_of_key).map(|(_, step)| &*step.key)
     }
 
     fn single(test: Test, key: Box<str>, value: Box<str>) -> Self {
-        let step = Step {
-            test,
-            key,
-            value,
-            slot: 0,
-            if_true: ACCEPT,
-            if_false: REJECT,
-        };
-        Self {
-            tokens: vec![Token::Test],
-            steps: vec![step],
-        }
+        let step = Step { test, key, value, slot: 0, if_true: ACCEPT, if_false: REJECT };
+        Self { tokens: vec![Token::Test], steps: vec![step] }
     }
 
     /// Both filters with `operator` between them; the outcome that does not decide goes on to the
@@ -390,19 +370,9 @@ impl Filter {
             }
         }
         let base = self.steps.len();
-        let undecided = if operator == Token::And {
-            ACCEPT
-        } else {
-            REJECT
-        };
+        let undecided = if operator == Token::And { ACCEPT } else { REJECT };
         self.retarget(|target| if target == undecided { base } else { target });
-        other.retarget(|target| {
-            if target < REJECT {
-                target + base
-            } else {
-                target
-            }
-        });
+        other.retarget(|target| if target < REJECT { target + base } else { target });
         for step in &mut other.steps {
             let known = self.steps.iter().find(|earlier| earlier.key == step.key);
             step.slot = known.map_or(step.slot + base, |earlier| earlier.slot);
@@ -545,11 +515,7 @@ impl fmt::Display for Key<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let key = self.0;
         let plain = !key.is_empty() && !key.starts_with('-') && key.chars().all(is_bare);
-        if plain && !OPERATORS.contains(&key) {
-            f.write_str(key)
-        } else {
-            Quoted(key).fmt(f)
-        }
+        if plain && !OPERATORS.contains(&key) { f.write_str(key) } else { Quoted(key).fmt(f) }
     }
 }
 
@@ -584,18 +550,12 @@ pub struct FilterLimits {
 
 impl FilterLimits {
     /// No limit, for text from a trusted place. Deep nesting costs memory, never stack.
-    pub const NONE: Self = Self {
-        len_bytes: usize::MAX,
-        nesting: usize::MAX,
-    };
+    pub const NONE: Self = Self { len_bytes: usize::MAX, nesting: usize::MAX };
 }
 
 impl Default for FilterLimits {
     fn default() -> Self {
-        Self {
-            len_bytes: MAX_FILTER_BYTES,
-            nesting: MAX_FILTER_NESTING,
-        }
+        Self { len_bytes: MAX_FILTER_BYTES, nesting: MAX_FILTER_NESTING }
     }
 }
 
@@ -621,12 +581,7 @@ struct Level {
 
 impl Level {
     fn new(open: usize, negated: bool) -> Self {
-        Self {
-            open,
-            negated,
-            operator: None,
-            filter: None,
-        }
+        Self { open, negated, operator: None, filter: None }
     }
 
     fn push(&mut self, operand: Filter) {
@@ -651,10 +606,7 @@ impl<'a> Parser<'a> {
             if self.eat("(") {
                 if outer.len() >= limits.nesting {
                     let reason = format!("more than {} parentheses are open", limits.nesting);
-                    return Err(InvalidFilter {
-                        position: open,
-                        reason,
-                    });
+                    return Err(InvalidFilter { position: open, reason });
                 }
                 outer.push(std::mem::replace(&mut level, Level::new(open, negated)));
                 continue;
@@ -712,18 +664,11 @@ impl<'a> Parser<'a> {
         };
         self.position += self.word().len();
         if level.operator.is_some_and(|first| first != operator) {
-            let (found, first) = if operator == Token::And {
-                ("AND", "OR")
-            } else {
-                ("OR", "AND")
-            };
+            let (found, first) = if operator == Token::And { ("AND", "OR") } else { ("OR", "AND") };
             let reason = format!(
                 "found {found} after {first}: the two do not mix, put parentheses around one"
             );
-            return Err(InvalidFilter {
-                position: start,
-                reason,
-            });
+            return Err(InvalidFilter { position: start, reason });
         }
         level.operator = Some(operator);
         Ok(())
@@ -751,10 +696,7 @@ impl<'a> Parser<'a> {
         self.expect(".", "`.` and a key, or `:` and a key")?;
         let key = self.key()?;
         if self.eat("!=") {
-            Ok(Filter::not_equals(
-                key,
-                self.value("a value in double quotes")?,
-            ))
+            Ok(Filter::not_equals(key, self.value("a value in double quotes")?))
         } else if self.eat("=") {
             Ok(Filter::equals(key, self.value("a value in double quotes")?))
         } else {
@@ -779,11 +721,7 @@ impl<'a> Parser<'a> {
 
     fn value(&mut self, what: &str) -> Result<String, InvalidFilter> {
         self.skip_blanks();
-        if self.rest().starts_with('"') {
-            self.string()
-        } else {
-            Err(self.expected(what))
-        }
+        if self.rest().starts_with('"') { self.string() } else { Err(self.expected(what)) }
     }
 
     /// A quoted string; the opening quote is here.
@@ -826,10 +764,8 @@ impl<'a> Parser<'a> {
                     Some('v') => '\x0b',
                     Some(c @ ('\\' | '"' | '\'' | '`' | '?')) => c,
                     Some(c) => {
-                        let reason = format!(
-                            "found {} after a `\\`, which escapes nothing known",
-                            Shown(c)
-                        );
+                        let reason =
+                            format!("found {} after a `\\`, which escapes nothing known", Shown(c));
                         return Err(self.error(&reason));
                     }
                     None => return Err(self.error("found a `\\` that escapes nothing")),
@@ -894,18 +830,11 @@ impl<'a> Parser<'a> {
     }
 
     fn expect(&mut self, symbol: &str, what: &str) -> Result<(), InvalidFilter> {
-        if self.eat(symbol) {
-            Ok(())
-        } else {
-            Err(self.expected(what))
-        }
+        if self.eat(symbol) { Ok(()) } else { Err(self.expected(what)) }
     }
 
     fn error(&self, reason: &str) -> InvalidFilter {
-        InvalidFilter {
-            position: self.position,
-            reason: reason.to_string(),
-        }
+        InvalidFilter { position: self.position, reason: reason.to_string() }
     }
 
     /// The error that something else is here than `what`.
@@ -924,10 +853,7 @@ impl<'a> Parser<'a> {
         } else {
             format!("found the end, expected {what}")
         };
-        InvalidFilter {
-            position: self.position,
-            reason,
-        }
+        InvalidFilter { position: self.position, reason }
     }
 
     fn too_long(&self, len_bytes: usize) -> InvalidFilter {
@@ -935,10 +861,7 @@ impl<'a> Parser<'a> {
         while !self.text.is_char_boundary(position) {
             position -= 1;
         }
-        let reason = format!(
-            "found {} bytes, expected at most {len_bytes}",
-            self.text.len()
-        );
+        let reason = format!("found {} bytes, expected at most {len_bytes}", self.text.len());
         InvalidFilter { position, reason }
     }
 }

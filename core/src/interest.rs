@@ -73,7 +73,7 @@ struct InPlace<'a>(Record<'a>);
 impl filter::Attributes for InPlace<'_> {
     #[inline]
     fn get(&self, key: &str) -> Option<&str> {
-        self.0.attributes().find(|&(k, _)| k == key).map(|(_, value)| value)
+        self.0.attribute(key)
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct Scan {
     pub(crate) from_offset: u64,
     /// Nor are those published before this time.
     pub(crate) from_us: u64,
-    partitions: HashMap<u32, bool>,
+    pub(crate) partitions: HashMap<u32, bool>,
 }
 
 impl Scan {

@@ -21,10 +21,11 @@ use crate::config::Overflow;
 use crate::interest::{Interest, Scan};
 use crate::log::Log;
 use crate::lossy;
-use crate::message::{Context, Record};
+use crate::message::{Context, Message, Record};
 use crate::ring;
 use crate::sync::{
-    Arc, AtomicU64, CachePadded, Counter, Ordering, UnsafeCell, epoch, spin_loop, yield_now,
+    Arc, AtomicBool, AtomicU64, CachePadded, Counter, Ordering, UnsafeCell, epoch, spin_loop,
+    yield_now,
 };
 
 /// Set in the cursor while the holder counts what expired before it.
@@ -137,6 +138,8 @@ pub(crate) struct Written {
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) delivered: Counter,
+    /// When the last of them was published.
+    pub(crate) last_us: Counter,
     /// Expired while they were in the ring.
     pub(crate) expired: Counter,
     /// Taken from the log by the reader, of those that the holder deferred.
@@ -159,6 +162,8 @@ pub(crate) struct Lane {
     gauge: Gauge,
     log: std::sync::Arc<Log>,
     cursor: CachePadded<AtomicU64>,
+    /// For metrics.
+    is_live: AtomicBool,
     /// Matching records that expired before a catching-up reader took them.
     expired_unread: AtomicU64,
     /// The log's head when the subscription began.
@@ -228,8 +233,12 @@ impl Lane {
         let state = if replay.is_some() { LaneState::CatchingUp } else { LaneState::Live };
         let cursor = replay.as_ref().map_or(0, |replay| replay.cursor);
         let scan = replay.map(|replay| replay.scan).unwrap_or_default();
-        let catch_up = (state == LaneState::CatchingUp)
-            .then(|| CatchUp { scan: scan.clone(), taken: Vec::new(), at: 0, told: 0 });
+        let catch_up = (state == LaneState::CatchingUp).then(|| CatchUp {
+            scan: scan.clone(),
+            taken: Vec::new(),
+            at: 0,
+            told: 0,
+        });
         Self {
             shard,
             subscription,
@@ -248,6 +257,7 @@ impl Lane {
             gauge,
             log,
             cursor: CachePadded::new(AtomicU64::new(cursor)),
+            is_live: AtomicBool::new(state == LaneState::Live),
             expired_unread: AtomicU64::new(0),
             began_at,
             replay_moved: Counter::default(),
@@ -328,11 +338,7 @@ impl Lane {
                         }
                     }
                     self.written.dropped_oldest.add(displaced);
-                    Pushed {
-                        enqueued: count as u32,
-                        dropped: displaced as u32,
-                        disconnect: false,
-                    }
+                    Pushed { enqueued: count as u32, dropped: displaced as u32, disconnect: false }
                 }
             }
         })
@@ -406,16 +412,17 @@ impl Lane {
         self.counted.replayed.get() + self.replay_moved.get() + history
     }
 
-    /// The next record for the reader. `release` gives the slot back to the writer at once.
+    /// The next record for the reader, who will ask for up to `most` in a row. The reader calls
+    /// [`release_older`](Self::release_older) or [`unpin`](Self::unpin) when it is done with them.
     #[inline]
     pub(crate) fn next(
         &self,
         reader: &mut Reader,
-        low: u64,
         most: usize,
         interest: &Interest,
         context: &Arc<Context>,
     ) -> Next {
+        let low = self.log.low();
         self.read_side(reader, |side| {
             if side.catch_up.is_some() {
                 return self.next_from_log(side, interest, context);
@@ -447,7 +454,6 @@ impl Lane {
                         ring::Slot::Empty => {
                             let lost = ring.loss_at_end();
                             if lost == 0 {
-                                side.pins.flush();
                                 break Next::Empty;
                             }
                             ring.acknowledge_loss(lost);
@@ -482,13 +488,12 @@ impl Lane {
                     *displaced = lost;
                     self.counted.buffered.set(count as u64);
                     if count == 0 {
-                        side.pins.flush();
                         break Next::Empty;
                     }
                 },
             };
             match next {
-                Next::Record(_) => self.counted.delivered.add(1),
+                Next::Record(address) => self.count_delivery(address),
                 Next::Lagged(_) | Next::Empty if side.expired > 0 => {
                     let expired = std::mem::take(&mut side.expired);
                     self.counted.expired.add(expired);
@@ -501,6 +506,17 @@ impl Lane {
         })
     }
 
+    /// The message at `address`, whose token is among the reader's pins.
+    #[inline]
+    pub(crate) fn message<'a>(
+        _reader: &'a Reader,
+        address: usize,
+        context: &'a Arc<Context>,
+    ) -> Message<'a> {
+        // SAFETY: the token is given back only with the reader borrowed exclusively.
+        Message { record: unsafe { Record::at(address) }, context }
+    }
+
     /// Gives the slots of what was taken back to the writer.
     #[inline]
     pub(crate) fn release(&self, reader: &mut Reader) {
@@ -509,6 +525,12 @@ impl Lane {
                 ring.release();
             }
         });
+    }
+
+    /// Gives back the tokens of all chunks but that of the last record: only that is in use.
+    #[inline]
+    pub(crate) fn release_older(&self, reader: &mut Reader) {
+        self.read_side(reader, |side| side.pins.release_older());
     }
 
     /// Gives all tokens back: nothing that was taken is in use any more.
@@ -534,6 +556,24 @@ impl Lane {
         })
     }
 
+    #[inline]
+    fn count_delivery(&self, address: usize) {
+        self.counted.delivered.add(1);
+        // SAFETY: its token is among the pins.
+        self.counted.last_us.set(unsafe { Record::at(address) }.published_us());
+    }
+
+    /// Sequences between the reader and the end of the log, while it catches up.
+    pub(crate) fn behind(&self) -> u64 {
+        let cursor = self.cursor.load(Ordering::Acquire) & !COUNTING;
+        // A live lane's cursor stays where it went live.
+        if self.is_live.load(Ordering::Relaxed) {
+            0
+        } else {
+            self.log.head().saturating_sub(cursor)
+        }
+    }
+
     fn next_from_log(
         &self,
         side: &mut ReadSide,
@@ -546,7 +586,7 @@ impl Lane {
                 catch_up.at += 1;
                 self.counted.buffered.set((catch_up.taken.len() - catch_up.at) as u64);
                 side.pins.add(address);
-                self.counted.delivered.add(1);
+                self.count_delivery(address);
                 return Next::Record(address);
             }
             catch_up.taken.clear();
@@ -560,7 +600,6 @@ impl Lane {
             }
             let head = self.log.head();
             if cursor == head {
-                side.pins.flush();
                 return Next::CaughtUp;
             }
             self.take_from_log(catch_up, cursor, head, interest, context);
@@ -608,8 +647,7 @@ impl Lane {
             }
         }
         // SYNC cursor-moved: pairs with `expire`, which wins where this fails.
-        let swap =
-            self.cursor.compare_exchange(cursor, next, Ordering::AcqRel, Ordering::Acquire);
+        let swap = self.cursor.compare_exchange(cursor, next, Ordering::AcqRel, Ordering::Acquire);
         if swap.is_ok() {
             self.counted.undeferred.add(undeferred);
             self.counted.buffered.set(catch_up.taken.len() as u64);
@@ -717,6 +755,7 @@ impl Lane {
             // SYNC cursor-moved: the reader is waiting for this call.
             self.cursor.store(next, Ordering::Release);
             side.state = LaneState::Live;
+            self.is_live.store(true, Ordering::Relaxed);
             true
         })
     }

@@ -14,7 +14,10 @@
 //! Pairs: `head-published` (store of head after the records / load by readers), `slot-reused`
 //! (store of low, then of the slot / load of the slot, then of low).
 
+#![expect(unsafe_code, reason = "records behind an epoch pin")]
+
 use crate::chunk::{CHUNK_BYTES, Chunk, FIRST_RECORD};
+use crate::message::Record;
 use crate::sync::{AtomicU64, AtomicUsize, CachePadded, Ordering, epoch};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -58,6 +61,29 @@ impl Log {
         // SYNC slot-reused: pairs with LogWriter::append.
         let address = self.slot(sequence)?.load(Ordering::Acquire);
         (sequence >= self.low()).then_some(address)
+    }
+
+    /// The record at `sequence`, as [`record`](Self::record) has it.
+    pub fn pinned_record<'a>(&self, sequence: u64, pinned: &'a epoch::Guard) -> Option<Record<'a>> {
+        // SAFETY: not expired when it was looked up, so the log's token is not given back while
+        // the guard lives.
+        self.record(sequence, pinned).map(|address| unsafe { Record::at(address) })
+    }
+
+    /// The first sequence whose record is as `wanted`; all records behind such a one are so too.
+    pub fn first_where(&self, wanted: impl Fn(Record<'_>) -> bool) -> u64 {
+        let pinned = epoch::pin();
+        let (mut from, mut to) = (self.low(), self.head());
+        while from < to {
+            let middle = from + (to - from) / 2;
+            // What has expired meanwhile lies before what is retained.
+            if self.pinned_record(middle, &pinned).is_some_and(&wanted) {
+                to = middle;
+            } else {
+                from = middle + 1;
+            }
+        }
+        from
     }
 
     /// Bytes of the index that have been allocated.

@@ -15,9 +15,10 @@
 //! ```
 #![expect(unsafe_code, reason = "records are read and written in place in chunk memory")]
 
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, Claim};
 use crate::config::Limits;
 use crate::error::InvalidMessage;
+use crate::filter::same_bytes;
 use crate::sync::{Arc, AtomicBool};
 use std::fmt;
 use std::marker::PhantomData;
@@ -130,7 +131,10 @@ impl<'a> NewMessage<'a> {
                     return Err(InvalidMessage::AttributeKeyLength { index, bytes: key.len() });
                 }
                 if value.len() > Limits::ATTRIBUTE_VALUE_BYTES {
-                    return Err(InvalidMessage::AttributeValueTooLong { index, bytes: value.len() });
+                    return Err(InvalidMessage::AttributeValueTooLong {
+                        index,
+                        bytes: value.len(),
+                    });
                 }
                 // At most 100 attributes: comparing them all is cheaper than a set.
                 if self.attributes[..index].iter().any(|&(before, _)| before == key) {
@@ -250,6 +254,23 @@ pub(crate) unsafe fn write_head(
     unsafe { at.add(RECORD_HEADER + layout.extension()) }
 }
 
+/// Writes all but the payload into `claim`, which is as large as `layout` says; returns the offset
+/// in it at which the payload goes.
+///
+/// # Panics
+/// If the claim is too small.
+pub(crate) fn write_claim(
+    claim: &Claim,
+    message: &NewMessage<'_>,
+    layout: Layout,
+    partition: u32,
+) -> usize {
+    assert!(claim.bytes() >= layout.bytes(), "a claim for another layout");
+    // SAFETY: the claim is large enough (checked), aligned, and written by its owner alone.
+    let payload = unsafe { write_head(claim.at(), message, layout, partition) };
+    payload as usize - claim.at() as usize
+}
+
 /// # Safety
 /// `at` has room for the extension that `message` was measured for.
 #[cold]
@@ -361,6 +382,12 @@ impl<'a> Record<'a> {
     pub(crate) fn id(self) -> Option<&'a str> {
         let skip = if self.has(HAS_KEY) { text(self.extension(), 0).1 } else { 0 };
         self.has(HAS_ID).then(|| text(self.extension(), skip).0)
+    }
+
+    pub(crate) fn attribute(self, key: &str) -> Option<&'a str> {
+        self.attributes()
+            .find(|&(name, _)| same_bytes(name.as_bytes(), key.as_bytes()))
+            .map(|(_, value)| value)
     }
 
     pub(crate) fn attributes(self) -> Attributes<'a> {
@@ -480,7 +507,7 @@ impl<'a> Message<'a> {
 
     /// The value of the attribute `key`.
     pub fn attribute(&self, key: &str) -> Option<&'a str> {
-        self.attributes().find(|&(k, _)| k == key).map(|(_, value)| value)
+        self.record.attribute(key)
     }
 
     /// Number of the partition, unique in the broker.
@@ -616,7 +643,8 @@ impl fmt::Display for MessageId<'_> {
             Id::Own(text) => f.write_str(text),
             Id::Derived(bits) => {
                 // 122 bits around the version and variant fields of RFC 9562.
-                let (high, middle, low) = (bits >> 74, (bits >> 62) & 0xfff, bits & ((1 << 62) - 1));
+                let (high, middle, low) =
+                    (bits >> 74, (bits >> 62) & 0xfff, bits & ((1 << 62) - 1));
                 let uuid = high << 80 | 8 << 76 | middle << 64 | 0b10 << 62 | low;
                 uuid::Uuid::from_u128(uuid).fmt(f)
             }

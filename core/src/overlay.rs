@@ -35,19 +35,12 @@ pub(crate) struct Overlay<T> {
 
 impl<T: Value> Overlay<T> {
     pub(crate) fn new() -> Self {
-        Self {
-            base: Arc::new(Table::new()),
-            changes: Tree::new(),
-        }
+        Self { base: Arc::new(Table::new()), changes: Tree::new() }
     }
 
     #[inline(always)]
     pub(crate) fn get(&self, key: u64) -> Option<&T> {
-        if self.changes.is_empty() {
-            self.base.get(key)
-        } else {
-            self.get_changed(key)
-        }
+        if self.changes.is_empty() { self.base.get(key) } else { self.get_changed(key) }
     }
 
     fn get_changed(&self, key: u64) -> Option<&T> {
@@ -119,12 +112,8 @@ impl<T: Value> Overlay<T> {
         if !Arc::ptr_eq(&self.base, &from.base) {
             return None;
         }
-        let mut rebased = Self {
-            base: Arc::clone(table),
-            changes: Tree::new(),
-        };
-        self.changes
-            .for_each(&mut |key, change| rebased.set(key, change.clone()));
+        let mut rebased = Self { base: Arc::clone(table), changes: Tree::new() };
+        self.changes.for_each(&mut |key, change| rebased.set(key, change.clone()));
         from.changes.for_each(&mut |key, _| {
             // Undone since: only the old base has the answer.
             if self.changes.get(key).is_none() {
@@ -184,19 +173,11 @@ const MAX_LOAD_PERCENT: usize = 60;
 
 impl<T> Table<T> {
     fn new() -> Self {
-        Self {
-            slots: Self::empty_slots(1),
-            len: 0,
-        }
+        Self { slots: Self::empty_slots(1), len: 0 }
     }
 
     fn empty_slots(count: usize) -> Box<[Slot<T>]> {
-        (0..count)
-            .map(|_| Slot {
-                key: 0,
-                value: None,
-            })
-            .collect()
+        (0..count).map(|_| Slot { key: 0, value: None }).collect()
     }
 
     /// The slots a fresh table has for `len` entries: half full, and one empty slot at least.
@@ -237,10 +218,7 @@ impl<T> Table<T> {
             }
         }
         self.len += usize::from(self.slots[at].value.is_none());
-        self.slots[at] = Slot {
-            key,
-            value: Some(value),
-        };
+        self.slots[at] = Slot { key, value: Some(value) };
     }
 
     fn grow_to_hold(&mut self, len: usize) {
@@ -353,12 +331,7 @@ fn way(key: u64, level: u32) -> u16 {
 /// `children` with the one at `at` replaced.
 fn replaced<T: Clone>(children: &[T], at: usize, child: T) -> Arc<[T]> {
     let (before, after) = (&children[..at], &children[at + 1..]);
-    before
-        .iter()
-        .cloned()
-        .chain(once(child))
-        .chain(after.iter().cloned())
-        .collect()
+    before.iter().cloned().chain(once(child)).chain(after.iter().cloned()).collect()
 }
 
 impl<T: Clone> Node<T> {
@@ -373,11 +346,8 @@ impl<T: Clone> Node<T> {
                     Self::Inner(old, Arc::from([child]))
                 } else {
                     let entry = Self::Entry(key, value);
-                    let pair = if old < new {
-                        [self.clone(), entry]
-                    } else {
-                        [entry, self.clone()]
-                    };
+                    let pair =
+                        if old < new { [self.clone(), entry] } else { [entry, self.clone()] };
                     Self::Inner(old | new, Arc::from(pair))
                 };
                 (node, true)
@@ -391,12 +361,8 @@ impl<T: Clone> Node<T> {
                 }
                 let (before, after) = children.split_at(at);
                 let entry = once(Self::Entry(key, value));
-                let children = before
-                    .iter()
-                    .cloned()
-                    .chain(entry)
-                    .chain(after.iter().cloned())
-                    .collect();
+                let children =
+                    before.iter().cloned().chain(entry).chain(after.iter().cloned()).collect();
                 (Self::Inner(present | way, children), true)
             }
         }
@@ -426,11 +392,7 @@ impl<T: Clone> Node<T> {
             }
             _ => {
                 let (before, after) = (&children[..at], &children[at + 1..]);
-                let children = before
-                    .iter()
-                    .cloned()
-                    .chain(after.iter().cloned())
-                    .collect();
+                let children = before.iter().cloned().chain(after.iter().cloned()).collect();
                 Some(Self::Inner(present & !way, children))
             }
         }

@@ -7,11 +7,11 @@
 #![expect(unsafe_code, reason = "partitions are owned by whoever holds their shard's baton")]
 
 use crate::baton::{Baton, Guarded};
-use crate::chunk::{Appender, CHUNK_BYTES, Chunk, Claim, ClaimArea, FIRST_RECORD, Pool};
+use crate::chunk::{Appender, CHUNK_BYTES, Claim, ClaimArea, FIRST_RECORD, Pool};
 use crate::clock::Clock;
 use crate::config::{Limits, Overflow, WhenFull};
 use crate::inbox::{Inbox, InboxState};
-use crate::lane::{Held, Lane};
+use crate::lane::{Held, Lane, Pushed, Replay};
 use crate::log::{Log, LogWriter};
 use crate::message::{self, Context, Layout, NewMessage, Record};
 use crate::snapshot::Snapshot;
@@ -72,7 +72,8 @@ impl Shard {
             routing: std::sync::Arc::clone(routing),
             errands: Vec::new(),
             catching_up: Vec::new(),
-            decisions: Vec::new(),
+            group: Vec::with_capacity(GROUP),
+            wanted: Vec::with_capacity(GROUP),
             closed: false,
             figures: std::sync::Arc::clone(&figures),
         };
@@ -113,6 +114,8 @@ struct Target {
     inbox: Arc<Inbox>,
     lane: Arc<Lane>,
     filtered: bool,
+    /// Whether the append at hand has brought something, so that its consumer may have to be woken.
+    touched: bool,
 }
 
 impl Partition {
@@ -179,8 +182,9 @@ pub(crate) struct Core {
     errands: Vec<Arc<Inbox>>,
     /// Subscriptions that read the log and must be told what expires.
     catching_up: Vec<(Arc<Inbox>, Arc<Lane>)>,
-    /// Scratch: which filtered targets want the message at hand.
-    decisions: Vec<bool>,
+    /// Scratch: the addresses of the records at hand, and of those that a filter wants.
+    group: Vec<usize>,
+    wanted: Vec<usize>,
     closed: bool,
     figures: std::sync::Arc<ShardFigures>,
 }
@@ -238,18 +242,18 @@ impl Core {
             return appended;
         }
         let now_us = self.now_us();
+        let mut group = std::mem::take(&mut self.group);
         while appended.count < messages.len() {
+            group.clear();
             let rest = &messages[appended.count..];
-            let group = match self.write_group(partition, state, rest, waited) {
-                Ok(group) => group,
-                Err(stop) => {
-                    appended.stop = Some(stop);
-                    break;
-                }
-            };
-            self.publish(partition, state, group.addresses(), now_us, &mut appended.outcome);
-            appended.count += group.count;
+            appended.stop = self.write_group(partition, state, rest, waited, &mut group);
+            if appended.stop.is_some() {
+                break;
+            }
+            self.publish(state, &group, now_us, &mut appended.outcome);
+            appended.count += group.len();
         }
+        self.group = group;
         self.end(partition, state, &appended);
         appended
     }
@@ -285,7 +289,7 @@ impl Core {
             }
             let sequence = self.log.next();
             let now_us = self.now_us();
-            self.publish(partition, state, &[address], now_us, &mut appended.outcome);
+            self.publish(state, &[address], now_us, &mut appended.outcome);
             self.log.retain_claimed(claim.chunk(), sequence);
             appended.count = 1;
             self.end(partition, state, &appended);
@@ -324,6 +328,7 @@ impl Core {
                         inbox: Arc::clone(inbox),
                         lane: Arc::clone(lane),
                         filtered: inbox.interest.selector.is_some(),
+                        touched: false,
                     });
                 }
             });
@@ -338,7 +343,7 @@ impl Core {
     }
 
     /// Writes the next messages into one chunk: as many as fit there, into a group, and into the
-    /// subscriptions that block.
+    /// subscriptions that block. At least one, or the reason why not.
     #[inline]
     fn write_group(
         &mut self,
@@ -346,38 +351,44 @@ impl Core {
         state: &PartitionState,
         messages: &[NewMessage<'_>],
         waited: Duration,
-    ) -> Result<Group, Stop> {
-        let mut most = messages.len().min(GROUP);
+        group: &mut Vec<usize>,
+    ) -> Option<Stop> {
+        let mut room = Room { most: messages.len().min(GROUP), ask_filters: false };
         if state.may_block {
-            most = self.room(state, most, waited)?;
+            room = match self.room(state, room.most, waited) {
+                Ok(room) => room,
+                Err(stop) => return Some(stop),
+            };
         }
-        let mut group = Group { addresses: [0; GROUP], count: 0 };
-        for message in &messages[..most] {
+        for message in &messages[..room.most] {
             // Checked by the publisher before it came here.
             let Ok(layout) = message.layout(&self.limits) else { break };
             let bytes = layout.bytes();
             let at = match self.appender.room(bytes) {
                 Some(at) => at,
-                None if group.count > 0 => break,
+                None if !group.is_empty() => break,
                 None if bytes > CHUNK_BYTES - FIRST_RECORD => {
-                    return self.write_large(partition, state, message, layout, waited);
+                    return self.write_large(partition, state, message, layout, waited, group);
                 }
-                None => self.next_chunk(bytes)?,
+                None => match self.next_chunk(bytes) {
+                    Ok(at) => at,
+                    Err(stop) => return Some(stop),
+                },
             };
             // SAFETY: the appender's room is ours, aligned and large enough.
             unsafe { message::write(at, message, layout, partition.id) };
-            if most == 1 && state.may_block {
+            if room.ask_filters {
                 // SAFETY: just written, and the chunk is ours.
                 let record = unsafe { Record::at(at as usize) };
-                if let Some(stop) = self.decide(state, record, waited) {
-                    return Err(stop);
+                let stop = self.decide(state, record, waited);
+                if stop.is_some() {
+                    return stop;
                 }
             }
             self.appender.commit(bytes);
-            group.addresses[group.count] = at as usize;
-            group.count += 1;
+            group.push(at as usize);
         }
-        Ok(group)
+        None
     }
 
     /// A message that no chunk holds gets a block for itself.
@@ -389,24 +400,28 @@ impl Core {
         message: &NewMessage<'_>,
         layout: Layout,
         waited: Duration,
-    ) -> Result<Group, Stop> {
-        if let Some(stop) = self.make_room(layout.bytes() + FIRST_RECORD) {
-            return Err(stop);
+        group: &mut Vec<usize>,
+    ) -> Option<Stop> {
+        let stop = self.make_room(layout.bytes() + FIRST_RECORD);
+        if stop.is_some() {
+            return stop;
         }
-        let (chunk, at) = self.pool.detached(layout.bytes()).ok_or(Stop::NoMemory)?;
+        let Some((chunk, at)) = Pool::detached(&self.pool, layout.bytes()) else {
+            return Some(Stop::NoMemory);
+        };
         // SAFETY: the block is new, aligned and large enough.
         unsafe { message::write(at, message, layout, partition.id) };
         // SAFETY: just written, and the block is ours.
         let record = unsafe { Record::at(at as usize) };
-        if let Some(stop) = self.decide(state, record, waited) {
+        let stop = self.decide(state, record, waited);
+        if stop.is_some() {
             chunk.release(1);
-            return Err(stop);
+            return stop;
         }
         // The log's token is the one that the block came with.
         self.log.retain(chunk, self.log.next());
-        let mut group = Group { addresses: [0; GROUP], count: 1 };
-        group.addresses[0] = at as usize;
-        Ok(group)
+        group.push(at as usize);
+        None
     }
 
     /// How many of `wanted` messages can be published without dropping any for a subscription
@@ -416,8 +431,9 @@ impl Core {
         state: &PartitionState,
         wanted: usize,
         waited: Duration,
-    ) -> Result<usize, Stop> {
+    ) -> Result<Room, Stop> {
         let mut most = wanted;
+        let mut ask_filters = false;
         for target in &state.route {
             if !must_wait(&target.inbox, waited) {
                 continue;
@@ -427,9 +443,13 @@ impl Core {
                 return Err(Stop::Blocked(Arc::clone(&target.inbox), Arc::clone(&target.lane)));
             }
             // A filtered one may not want what there is no room for: look at each by itself.
-            most = if room < most && target.filtered { 1 } else { room };
+            if room < most && target.filtered {
+                (most, ask_filters) = (1, true);
+            } else {
+                most = room;
+            }
         }
-        Ok(most)
+        Ok(Room { most, ask_filters })
     }
 
     /// Whether the publisher of `record` must wait for somebody first.
@@ -458,7 +478,6 @@ impl Core {
     #[inline]
     fn publish(
         &mut self,
-        partition: &Partition,
         state: &mut PartitionState,
         addresses: &[usize],
         now_us: u64,
@@ -473,7 +492,7 @@ impl Core {
         }
         self.log.publish();
         let mut ended = false;
-        for target in &state.route {
+        for target in &mut state.route {
             let overflow = target.inbox.overflow;
             let (pushed, matched) = if target.filtered {
                 self.push_filtered(target, addresses, now_us)
@@ -487,19 +506,23 @@ impl Core {
                 );
                 (pushed, addresses.len())
             };
+            target.touched |= pushed != Pushed::default();
             outcome.matched += matched as u64;
             outcome.enqueued += u64::from(pushed.enqueued);
             outcome.dropped += u64::from(pushed.dropped);
             if pushed.disconnect {
                 target.inbox.advance(InboxState::Disconnected);
-                tracing::warn!(subscription = target.inbox.id, "disconnected: its queue stayed full");
+                self.errands.push(Arc::clone(&target.inbox));
+                tracing::warn!(
+                    subscription = target.inbox.id,
+                    "disconnected: its queue stayed full"
+                );
                 ended = true;
             }
         }
         if ended {
             state.route.retain(|target| target.inbox.state() == InboxState::Open);
         }
-        let _ = partition;
     }
 
     #[cold]
@@ -508,29 +531,28 @@ impl Core {
         target: &Target,
         addresses: &[usize],
         now_us: u64,
-    ) -> (crate::lane::Pushed, usize) {
-        let mut wanted = Group { addresses: [0; GROUP], count: 0 };
+    ) -> (Pushed, usize) {
+        self.wanted.clear();
         for &address in addresses {
             // SAFETY: written and not let go.
             let record = unsafe { Record::at(address) };
             if target.inbox.interest.selects(record, &self.context) {
-                wanted.addresses[wanted.count] = address;
-                wanted.count += 1;
+                self.wanted.push(address);
             }
         }
         let pushed = target.lane.push(
             &mut self.held,
-            wanted.addresses(),
+            &self.wanted,
             &mut self.appender,
             target.inbox.overflow,
             now_us,
         );
-        (pushed, wanted.count)
+        (pushed, self.wanted.len())
     }
 
     /// What an append ends with: counts, and a look for consumers that sleep.
     #[inline]
-    fn end(&mut self, partition: &Partition, state: &PartitionState, appended: &Appended) {
+    fn end(&mut self, partition: &Partition, state: &mut PartitionState, appended: &Appended) {
         if appended.count == 0 {
             return;
         }
@@ -538,8 +560,8 @@ impl Core {
         self.figures.published.add(appended.count as u64);
         // SYNC asleep: pairs with WaitCell::prepare.
         light_fence();
-        for target in &state.route {
-            if target.inbox.arrivals.is_armed() {
+        for target in &mut state.route {
+            if std::mem::take(&mut target.touched) && target.inbox.arrivals.is_armed() {
                 self.errands.push(Arc::clone(&target.inbox));
             }
         }
@@ -588,8 +610,11 @@ impl Core {
         None
     }
 
-    /// The shard must tell `lane` what expires.
-    pub(crate) fn watch(&mut self, inbox: &Arc<Inbox>, lane: &Arc<Lane>) {
+    /// Makes the lane of an inbox that begins in the past, before any route has it.
+    pub(crate) fn begin_replay(&mut self, inbox: &Arc<Inbox>, replay: Replay) {
+        let cursor = replay.cursor.max(self.log.log().low());
+        let replay = Replay { cursor, ..replay };
+        let lane = inbox.make_lane(self.held.shard, self.log.log(), Some(replay));
         self.catching_up.push((Arc::clone(inbox), Arc::clone(lane)));
     }
 
@@ -647,15 +672,9 @@ fn must_wait(inbox: &Inbox, waited: Duration) -> bool {
         && inbox.state() == InboxState::Open
 }
 
-/// Records that were written into one chunk.
-struct Group {
-    addresses: [usize; GROUP],
-    count: usize,
-}
-
-impl Group {
-    #[inline]
-    fn addresses(&self) -> &[usize] {
-        &self.addresses[..self.count]
-    }
+/// How many messages may be published at once.
+struct Room {
+    most: usize,
+    /// The filters of subscriptions that block must be asked first.
+    ask_filters: bool,
 }

@@ -80,9 +80,7 @@ impl<T> Snapshot<T> {
 
 impl<T> fmt::Debug for Snapshot<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Snapshot")
-            .field("version", &self.version())
-            .finish_non_exhaustive()
+        f.debug_struct("Snapshot").field("version", &self.version()).finish_non_exhaustive()
     }
 }
 

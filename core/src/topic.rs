@@ -250,11 +250,7 @@ fn check(text: &str, wildcards: bool) -> Result<(), InvalidName> {
 /// Whether the segment that begins at `start` is `*` or `**`.
 fn is_whole_wildcard(text: &str, start: usize) -> bool {
     let rest = &text.as_bytes()[start..];
-    let stars = rest
-        .iter()
-        .take(3)
-        .take_while(|&&byte| byte == b'*')
-        .count();
+    let stars = rest.iter().take(3).take_while(|&&byte| byte == b'*').count();
     (stars == 1 || stars == 2) && matches!(rest.get(stars), None | Some(b'/'))
 }
 
@@ -354,23 +350,11 @@ mod tests {
         assert_eq!(refusal("**/**/***"), (6, NameRule::PartialWildcard));
         assert_eq!(refusal("**a"), (0, NameRule::PartialWildcard));
         assert_eq!(refusal("ü/\u{85}"), (3, NameRule::ControlCharacter));
-        assert_eq!(
-            refusal(&["a"; 33].join("/")),
-            (64, NameRule::TooManySegments)
-        );
+        assert_eq!(refusal(&["a"; 33].join("/")), (64, NameRule::TooManySegments));
         assert_eq!(refusal(&"ü".repeat(513)), (1024, NameRule::TooLong));
-        assert_eq!(
-            refusal(&format!("x{}", "ü".repeat(512))),
-            (1024, NameRule::TooLong)
-        );
-        assert_eq!(
-            refusal(&format!("{}//", "a".repeat(1023))),
-            (1024, NameRule::TooLong)
-        );
-        assert_eq!(
-            refusal(&format!("{}/", ["a"; 32].join("/"))),
-            (64, NameRule::EmptySegment)
-        );
+        assert_eq!(refusal(&format!("x{}", "ü".repeat(512))), (1024, NameRule::TooLong));
+        assert_eq!(refusal(&format!("{}//", "a".repeat(1023))), (1024, NameRule::TooLong));
+        assert_eq!(refusal(&format!("{}/", ["a"; 32].join("/"))), (64, NameRule::EmptySegment));
         let star = validate_name("a/b*").unwrap_err();
         assert_eq!((star.position, star.reason), (3, NameRule::WildcardInName));
         let bytes = Pattern::from_bytes(b"a/\xff").unwrap_err();

@@ -62,10 +62,7 @@ impl<V: Clone> Trie<V> {
             leaves: Overlay::new(),
             branches: Overlay::new(),
             counters: Overlay::new(),
-            root: Root {
-                runs: 0,
-                counts: [0; MAX_NAME_SEGMENTS],
-            },
+            root: Root { runs: 0, counts: [0; MAX_NAME_SEGMENTS] },
             len: 0,
             version: 0,
             recent: Recent::default(),
@@ -110,11 +107,7 @@ impl<V: Clone> Trie<V> {
         let Some(leaf) = next.leaves.get(path.leaf_key) else {
             return next;
         };
-        let Some(Removed {
-            leaf,
-            was_last_of_pattern,
-        }) = leaf.without(pattern, id)
-        else {
+        let Some(Removed { leaf, was_last_of_pattern }) = leaf.without(pattern, id) else {
             return next;
         };
         next.leaves.set(path.leaf_key, leaf);
@@ -205,12 +198,9 @@ impl<V: Clone> Trie<V> {
         let branches = self.branches.rebase(&from.branches, &merged.branches);
         let counters = self.counters.rebase(&from.counters, &merged.counters);
         match (leaves, branches, counters) {
-            (Some(leaves), Some(branches), Some(counters)) => Self {
-                leaves,
-                branches,
-                counters,
-                ..self.clone()
-            },
+            (Some(leaves), Some(branches), Some(counters)) => {
+                Self { leaves, branches, counters, ..self.clone() }
+            }
             _ => self.clone(),
         }
     }
@@ -229,11 +219,7 @@ impl<V: Clone> Trie<V> {
 
     fn add(&mut self, pattern: &Pattern, id: u64, value: V, write: Write) {
         let path = Path::of(pattern, &self.hasher);
-        let Added {
-            leaf,
-            is_new,
-            is_new_pattern,
-        } = match self.leaves.get(path.leaf_key) {
+        let Added { leaf, is_new, is_new_pattern } = match self.leaves.get(path.leaf_key) {
             None => Added {
                 leaf: Leaf::one(pattern.clone(), id, value),
                 is_new: true,
@@ -292,10 +278,7 @@ impl<V: Clone> Trie<V> {
     fn uncount_at(&mut self, step: &Step, follows: Follows, run_len: usize) {
         let key = counter_key(step.anchor, follows, run_len);
         let count = self.counters.get(key).copied().unwrap_or(0);
-        debug_assert!(
-            count > 0,
-            "a pattern is counted out that was not counted in"
-        );
+        debug_assert!(count > 0, "a pattern is counted out that was not counted in");
         if count > 1 {
             self.counters.set(key, Some(count - 1));
             return;
@@ -350,9 +333,7 @@ impl<V: Clone> Merged<V> {
 
 impl<V> fmt::Debug for Merged<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Merged")
-            .field("from", &self.from)
-            .finish_non_exhaustive()
+        f.debug_struct("Merged").field("from", &self.from).finish_non_exhaustive()
     }
 }
 
@@ -423,20 +404,13 @@ fn fold(one: u64, other: u64) -> u64 {
     (product as u64) ^ (product >> 64) as u64
 }
 
-const ODD: [u64; 4] = [
-    0xa076_1d64_78bd_642f,
-    0xe703_7ed1_a0b4_28db,
-    0x8ebc_6af0_9c88_c6e3,
-    0x5899_65cc_7537_4cc3,
-];
+const ODD: [u64; 4] =
+    [0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db, 0x8ebc_6af0_9c88_c6e3, 0x5899_65cc_7537_4cc3];
 
 impl Hasher {
     fn new(key_mask: u64) -> Self {
         let random = RandomState::new();
-        Self {
-            secrets: [random.hash_one(1), random.hash_one(2)],
-            key_mask,
-        }
+        Self { secrets: [random.hash_one(1), random.hash_one(2)], key_mask }
     }
 
     /// The key of what lies `run_len` segments with the hash `run` behind `anchor`.
@@ -516,10 +490,7 @@ fn anchor_key(branch: u64, wildcard: Wildcard) -> u64 {
 }
 
 fn counter_key(anchor: u64, follows: Follows, run_len: usize) -> u64 {
-    fold(
-        anchor ^ ODD[1],
-        ODD[3].wrapping_mul((run_len as u64) << 2 | (follows as u64) << 1 | 1),
-    )
+    fold(anchor ^ ODD[1], ODD[3].wrapping_mul((run_len as u64) << 2 | (follows as u64) << 1 | 1))
 }
 
 /// The keys on the way to a pattern's leaf.
@@ -542,18 +513,8 @@ struct Step {
 
 impl Path {
     fn of(pattern: &Pattern, hasher: &Hasher) -> Self {
-        let none = Step {
-            run_len: 0,
-            branch: 0,
-            wildcard: Wildcard::One,
-            anchor: 0,
-        };
-        let mut path = Self {
-            steps: [none; MAX_NAME_SEGMENTS],
-            len: 0,
-            leaf_key: 0,
-            tail_len: 0,
-        };
+        let none = Step { run_len: 0, branch: 0, wildcard: Wildcard::One, anchor: 0 };
+        let mut path = Self { steps: [none; MAX_NAME_SEGMENTS], len: 0, leaf_key: 0, tail_len: 0 };
         let text = pattern.as_str().as_bytes();
         let (mut anchor, mut run, mut run_len) = (ROOT_ANCHOR, 0u64, 0);
         let mut start = 0;
@@ -572,12 +533,7 @@ impl Path {
             };
             let branch = hasher.key(anchor, run, run_len, Follows::Wildcard);
             anchor = anchor_key(branch, wildcard);
-            path.steps[path.len] = Step {
-                run_len,
-                branch,
-                wildcard,
-                anchor,
-            };
+            path.steps[path.len] = Step { run_len, branch, wildcard, anchor };
             path.len += 1;
             (run, run_len) = (0, 0);
         }
@@ -602,10 +558,7 @@ impl TopicHashes {
     #[inline(always)]
     fn of(topic: &str, hasher: &Hasher) -> Option<Self> {
         let text = topic.as_bytes();
-        let mut hashes = Self {
-            prefixes: [0; MAX_NAME_SEGMENTS + 1],
-            depth: 0,
-        };
+        let mut hashes = Self { prefixes: [0; MAX_NAME_SEGMENTS + 1], depth: 0 };
         let mut start = 0;
         let mut prefix = 0u64;
         loop {
@@ -723,131 +676,74 @@ impl<V: Clone> Leaf<V> {
 
     fn with(&self, pattern: &Pattern, id: u64, value: V) -> Added<V> {
         let kind = match &*self.0 {
-            LeafKind::One {
-                pattern: mine,
-                id: my_id,
-                value: my_value,
-            } if mine == pattern => {
+            LeafKind::One { pattern: mine, id: my_id, value: my_value } if mine == pattern => {
                 let is_new = *my_id != id;
                 if !is_new {
                     let leaf = Self::one(mine.clone(), id, value);
-                    return Added {
-                        leaf,
-                        is_new,
-                        is_new_pattern: false,
-                    };
+                    return Added { leaf, is_new, is_new_pattern: false };
                 }
                 let mut entries = Tree::new();
                 entries.insert(*my_id, my_value.clone());
                 entries.insert(id, value);
-                LeafKind::Many {
-                    pattern: mine.clone(),
-                    entries,
-                }
+                LeafKind::Many { pattern: mine.clone(), entries }
             }
-            LeafKind::Many {
-                pattern: mine,
-                entries,
-            } if mine == pattern => {
+            LeafKind::Many { pattern: mine, entries } if mine == pattern => {
                 let mut more = entries.clone();
                 more.insert(id, value);
                 let is_new = more.len() > entries.len();
-                let kind = LeafKind::Many {
-                    pattern: mine.clone(),
-                    entries: more,
-                };
-                return Added {
-                    leaf: Self(Arc::new(kind)),
-                    is_new,
-                    is_new_pattern: false,
-                };
+                let kind = LeafKind::Many { pattern: mine.clone(), entries: more };
+                return Added { leaf: Self(Arc::new(kind)), is_new, is_new_pattern: false };
             }
             LeafKind::Collided(leaves) => return Self::with_in(leaves, pattern, id, value),
             _ => {
                 let leaves = vec![self.clone(), Self::one(pattern.clone(), id, value)];
                 let leaf = Self(Arc::new(LeafKind::Collided(leaves)));
-                return Added {
-                    leaf,
-                    is_new: true,
-                    is_new_pattern: true,
-                };
+                return Added { leaf, is_new: true, is_new_pattern: true };
             }
         };
-        Added {
-            leaf: Self(Arc::new(kind)),
-            is_new: true,
-            is_new_pattern: false,
-        }
+        Added { leaf: Self(Arc::new(kind)), is_new: true, is_new_pattern: false }
     }
 
     fn with_in(leaves: &[Self], pattern: &Pattern, id: u64, value: V) -> Added<V> {
         let mut leaves = leaves.to_vec();
-        let (is_new, is_new_pattern) = match leaves
-            .iter_mut()
-            .find(|leaf| leaf.pattern() == Some(pattern))
-        {
-            Some(found) => {
-                let added = found.with(pattern, id, value);
-                *found = added.leaf;
-                (added.is_new, false)
-            }
-            None => {
-                leaves.push(Self::one(pattern.clone(), id, value));
-                (true, true)
-            }
-        };
-        Added {
-            leaf: Self(Arc::new(LeafKind::Collided(leaves))),
-            is_new,
-            is_new_pattern,
-        }
+        let (is_new, is_new_pattern) =
+            match leaves.iter_mut().find(|leaf| leaf.pattern() == Some(pattern)) {
+                Some(found) => {
+                    let added = found.with(pattern, id, value);
+                    *found = added.leaf;
+                    (added.is_new, false)
+                }
+                None => {
+                    leaves.push(Self::one(pattern.clone(), id, value));
+                    (true, true)
+                }
+            };
+        Added { leaf: Self(Arc::new(LeafKind::Collided(leaves))), is_new, is_new_pattern }
     }
 
     /// `None` if the entry is not here.
     fn without(&self, pattern: &Pattern, id: u64) -> Option<Removed<V>> {
         match &*self.0 {
-            LeafKind::One {
-                pattern: mine,
-                id: my_id,
-                ..
-            } => (mine == pattern && *my_id == id).then_some(Removed {
-                leaf: None,
-                was_last_of_pattern: true,
-            }),
-            LeafKind::Many {
-                pattern: mine,
-                entries,
-            } => {
+            LeafKind::One { pattern: mine, id: my_id, .. } => (mine == pattern && *my_id == id)
+                .then_some(Removed { leaf: None, was_last_of_pattern: true }),
+            LeafKind::Many { pattern: mine, entries } => {
                 if mine != pattern || entries.get(id).is_none() {
                     return None;
                 }
                 let mut fewer = entries.clone();
                 fewer.remove(id);
                 let kind = match fewer.single() {
-                    Some((id, value)) => LeafKind::One {
-                        pattern: mine.clone(),
-                        id,
-                        value: value.clone(),
-                    },
-                    None => LeafKind::Many {
-                        pattern: mine.clone(),
-                        entries: fewer,
-                    },
+                    Some((id, value)) => {
+                        LeafKind::One { pattern: mine.clone(), id, value: value.clone() }
+                    }
+                    None => LeafKind::Many { pattern: mine.clone(), entries: fewer },
                 };
                 let leaf = Some(Self(Arc::new(kind)));
-                Some(Removed {
-                    leaf,
-                    was_last_of_pattern: false,
-                })
+                Some(Removed { leaf, was_last_of_pattern: false })
             }
             LeafKind::Collided(leaves) => {
-                let at = leaves
-                    .iter()
-                    .position(|leaf| leaf.pattern() == Some(pattern))?;
-                let Removed {
-                    leaf,
-                    was_last_of_pattern,
-                } = leaves[at].without(pattern, id)?;
+                let at = leaves.iter().position(|leaf| leaf.pattern() == Some(pattern))?;
+                let Removed { leaf, was_last_of_pattern } = leaves[at].without(pattern, id)?;
                 let mut leaves = leaves.clone();
                 match leaf {
                     Some(leaf) => leaves[at] = leaf,
@@ -857,10 +753,7 @@ impl<V: Clone> Leaf<V> {
                     [only] => only.clone(),
                     _ => Self(Arc::new(LeafKind::Collided(leaves))),
                 };
-                Some(Removed {
-                    leaf: Some(leaf),
-                    was_last_of_pattern,
-                })
+                Some(Removed { leaf: Some(leaf), was_last_of_pattern })
             }
         }
     }
@@ -891,11 +784,7 @@ impl Hits<'_, ()> {
 
 impl<'t, V: Clone> Hits<'t, V> {
     fn new() -> Self {
-        Self {
-            first: [None; Hits::<()>::FIRST],
-            len: 0,
-            more: vec![],
-        }
+        Self { first: [None; Hits::<()>::FIRST], len: 0, more: vec![] }
     }
 
     #[inline(always)]
@@ -1009,11 +898,7 @@ impl Seen {
             self.few.push((anchor, position));
             return None;
         }
-        let least = self
-            .many
-            .get_or_insert_default()
-            .entry(anchor)
-            .or_insert(usize::MAX);
+        let least = self.many.get_or_insert_default().entry(anchor).or_insert(usize::MAX);
         let before = std::mem::replace(least, position.min(*least));
         (before != usize::MAX).then_some(before)
     }
@@ -1040,11 +925,7 @@ impl<V: Clone> Walk<'_, '_, V> {
         let depth = self.topic.depth;
         self.leaf(ROOT_ANCHOR, depth);
         // A wildcard in front does not match a system name.
-        let run_lens = if is_system {
-            self.trie.root.runs & !1
-        } else {
-            self.trie.root.runs
-        };
+        let run_lens = if is_system { self.trie.root.runs & !1 } else { self.trie.root.runs };
         self.branches(ROOT_ANCHOR, 0, run_lens, false);
         while let Some(next) = self.pending.pop() {
             for position in next.from..next.until {
@@ -1066,19 +947,13 @@ impl<V: Clone> Walk<'_, '_, V> {
     /// Follows the runs from `position` that have a wildcard behind them.
     #[inline(always)]
     fn branches(&mut self, anchor: u64, position: usize, run_lens: u32, is_behind_any: bool) {
-        each_bit(
-            run_lens & bits_up_to(self.topic.depth - position),
-            |run_len| {
-                let run = self.topic.run(position, run_len);
-                let key = self
-                    .trie
-                    .hasher
-                    .key(anchor, run, run_len, Follows::Wildcard);
-                if let Some(&branch) = self.trie.branches.get(key) {
-                    self.branch(key, branch, position + run_len, is_behind_any);
-                }
-            },
-        );
+        each_bit(run_lens & bits_up_to(self.topic.depth - position), |run_len| {
+            let run = self.topic.run(position, run_len);
+            let key = self.trie.hasher.key(anchor, run, run_len, Follows::Wildcard);
+            if let Some(&branch) = self.trie.branches.get(key) {
+                self.branch(key, branch, position + run_len, is_behind_any);
+            }
+        });
     }
 
     /// Goes through the wildcards behind a run that ends at `position`.
@@ -1093,22 +968,11 @@ impl<V: Clone> Walk<'_, '_, V> {
             if run_lens != 0 {
                 let (from, until) = (position + 1, position + 2);
                 let anchor = anchor_key(key, Wildcard::One);
-                self.pending.push(Pending {
-                    anchor,
-                    from,
-                    until,
-                    run_lens,
-                    is_behind_any,
-                });
+                self.pending.push(Pending { anchor, from, until, run_lens, is_behind_any });
             }
         }
         if branch.any_ends | branch.any_wildcards != 0 {
-            self.any(
-                anchor_key(key, Wildcard::Any),
-                branch,
-                position,
-                is_behind_any,
-            );
+            self.any(anchor_key(key, Wildcard::Any), branch, position, is_behind_any);
         }
     }
 
@@ -1132,13 +996,7 @@ impl<V: Clone> Walk<'_, '_, V> {
         let run_lens = branch.any_wildcards & bits_up_to(depth - position);
         if run_lens != 0 {
             let from = position;
-            self.pending.push(Pending {
-                anchor,
-                from,
-                until,
-                run_lens,
-                is_behind_any: true,
-            });
+            self.pending.push(Pending { anchor, from, until, run_lens, is_behind_any: true });
         }
     }
 }
@@ -1166,10 +1024,7 @@ impl Recent {
             self.older = self.newer.take();
             self.newer_len = 0;
         }
-        self.newer = Some(Arc::new(Change {
-            pattern,
-            before: self.newer.take(),
-        }));
+        self.newer = Some(Arc::new(Change { pattern, before: self.newer.take() }));
         self.newer_len += 1;
     }
 
@@ -1206,20 +1061,14 @@ mod tests {
     impl<V: Clone> Trie<V> {
         /// A trie whose keys have few bits, so that all kinds of parts collide.
         fn colliding(key_mask: u64) -> Self {
-            Self {
-                hasher: Hasher::new(key_mask),
-                ..Self::new()
-            }
+            Self { hasher: Hasher::new(key_mask), ..Self::new() }
         }
 
         /// The ids that match, each once, with their values.
         fn found(&self, topic: &str) -> BTreeMap<u64, V> {
             let mut found = BTreeMap::new();
             self.for_each_match(topic, |id, value| {
-                assert!(
-                    found.insert(id, value.clone()).is_none(),
-                    "{id} was reported twice"
-                );
+                assert!(found.insert(id, value.clone()).is_none(), "{id} was reported twice");
             });
             found
         }
@@ -1240,11 +1089,7 @@ mod tests {
     impl Model {
         fn ids(&self, topic: &str) -> Vec<u64> {
             let matching = self.0.keys().filter(|(pattern, _)| pattern.matches(topic));
-            matching
-                .map(|(_, id)| *id)
-                .collect::<BTreeSet<_>>()
-                .into_iter()
-                .collect()
+            matching.map(|(_, id)| *id).collect::<BTreeSet<_>>().into_iter().collect()
         }
     }
 
@@ -1313,11 +1158,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(trie.len(), model.0.len());
-            prop_assert_eq!(
-                before.ids(&topics[0]),
-                ids_before,
-                "an old trie has changed"
-            );
+            prop_assert_eq!(before.ids(&topics[0]), ids_before, "an old trie has changed");
             for topic in topics {
                 prop_assert_eq!(trie.ids(topic), model.ids(topic), "{}", topic);
             }
@@ -1327,16 +1168,8 @@ mod tests {
             prop_assert_eq!(trie.stats().leaves, distinct.len());
         }
         // Building in one go gives the same parts, and taking all away gives none.
-        let mut bulk = Trie {
-            hasher: trie.hasher.clone(),
-            ..Trie::new()
-        }
-        .built(
-            model
-                .0
-                .iter()
-                .map(|((pattern, id), value)| (pattern.clone(), *id, *value)),
-        );
+        let mut bulk = Trie { hasher: trie.hasher.clone(), ..Trie::new() }
+            .built(model.0.iter().map(|((pattern, id), value)| (pattern.clone(), *id, *value)));
         prop_assert_eq!(bulk.stats().leaves, trie.stats().leaves);
         prop_assert_eq!(bulk.stats().branches, trie.stats().branches);
         prop_assert_eq!(bulk.stats().counters, trie.stats().counters);

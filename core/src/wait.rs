@@ -87,6 +87,11 @@ impl WaitCell {
         self.armed.store(!waiters.is_empty(), Ordering::Relaxed);
     }
 
+    /// Whether somebody waits whom `is_wanted` recognises.
+    pub fn has(&self, is_wanted: impl Fn(&Waiter) -> bool) -> bool {
+        self.lock().iter().any(is_wanted)
+    }
+
     /// Whether somebody waits. The caller has made the condition true and then executed
     /// [`light_fence`].
     #[inline]

@@ -24,22 +24,13 @@ fn accepted_expressions_print_canonically() {
     let table = [
         // The forms of a condition.
         (r#"attributes.region = "IN""#, r#"attributes.region = "IN""#),
-        (
-            r#"attributes.region != "IN""#,
-            r#"attributes.region != "IN""#,
-        ),
+        (r#"attributes.region != "IN""#, r#"attributes.region != "IN""#),
         ("attributes:region", "attributes:region"),
-        (
-            r#"hasPrefix(attributes.region, "I")"#,
-            r#"hasPrefix(attributes.region, "I")"#,
-        ),
+        (r#"hasPrefix(attributes.region, "I")"#, r#"hasPrefix(attributes.region, "I")"#),
         // Blanks.
         (r#"attributes.k="v""#, r#"attributes.k = "v""#),
         (" \t\r\nattributes : k\n", "attributes:k"),
-        (
-            r#"hasPrefix ( attributes . k , "v" )"#,
-            r#"hasPrefix(attributes.k, "v")"#,
-        ),
+        (r#"hasPrefix ( attributes . k , "v" )"#, r#"hasPrefix(attributes.k, "v")"#),
         (
             r#"attributes:a AND(attributes:b OR attributes:c)"#,
             "attributes:a AND (attributes:b OR attributes:c)",
@@ -63,10 +54,7 @@ fn accepted_expressions_print_canonically() {
         ("attributes:and", "attributes:and"),
         // Empty strings.
         (r#"attributes.k = """#, r#"attributes.k = """#),
-        (
-            r#"hasPrefix(attributes.k, "")"#,
-            r#"hasPrefix(attributes.k, "")"#,
-        ),
+        (r#"hasPrefix(attributes.k, "")"#, r#"hasPrefix(attributes.k, "")"#),
         (r#"attributes:"""#, r#"attributes:"""#),
         // Negation.
         ("NOT attributes:k", "NOT attributes:k"),
@@ -75,26 +63,11 @@ fn accepted_expressions_print_canonically() {
         ("NOT(attributes:k)", "NOT attributes:k"),
         ("NOT (NOT attributes:k)", "attributes:k"),
         ("-(-(-attributes:k))", "NOT attributes:k"),
-        (
-            "NOT (NOT (attributes:a AND attributes:b))",
-            "attributes:a AND attributes:b",
-        ),
-        (
-            "attributes:a AND -attributes:b",
-            "attributes:a AND NOT attributes:b",
-        ),
-        (
-            "attributes:a AND-attributes:b",
-            "attributes:a AND NOT attributes:b",
-        ),
-        (
-            "NOT attributes:a AND attributes:b",
-            "NOT attributes:a AND attributes:b",
-        ),
-        (
-            "NOT (attributes:a AND attributes:b)",
-            "NOT (attributes:a AND attributes:b)",
-        ),
+        ("NOT (NOT (attributes:a AND attributes:b))", "attributes:a AND attributes:b"),
+        ("attributes:a AND -attributes:b", "attributes:a AND NOT attributes:b"),
+        ("attributes:a AND-attributes:b", "attributes:a AND NOT attributes:b"),
+        ("NOT attributes:a AND attributes:b", "NOT attributes:a AND attributes:b"),
+        ("NOT (attributes:a AND attributes:b)", "NOT (attributes:a AND attributes:b)"),
         // Parentheses: those that do nothing go, those that do stay.
         ("((attributes:k))", "attributes:k"),
         (
@@ -113,10 +86,7 @@ fn accepted_expressions_print_canonically() {
             "attributes:a OR (attributes:b AND attributes:c)",
             "attributes:a OR (attributes:b AND attributes:c)",
         ),
-        (
-            "(attributes:a) OR (NOT attributes:b)",
-            "attributes:a OR NOT attributes:b",
-        ),
+        ("(attributes:a) OR (NOT attributes:b)", "attributes:a OR NOT attributes:b"),
     ];
     for (text, canonical) in table {
         let filter = parse(text);
@@ -129,150 +99,42 @@ fn accepted_expressions_print_canonically() {
 #[test]
 fn refused_expressions_say_where_and_why() {
     let table = [
-        (
-            "",
-            0,
-            "found the end, expected `attributes`, `hasPrefix`, NOT, `-` or `(`",
-        ),
+        ("", 0, "found the end, expected `attributes`, `hasPrefix`, NOT, `-` or `(`"),
         ("  ", 2, "found the end, expected `attributes`"),
-        (
-            "attribute.k = \"v\"",
-            0,
-            "found `attribute`, expected `attributes`",
-        ),
+        ("attribute.k = \"v\"", 0, "found `attribute`, expected `attributes`"),
         ("Attributes:k", 0, "found `Attributes`"),
-        (
-            "attributes",
-            10,
-            "found the end, expected `.` and a key, or `:` and a key",
-        ),
+        ("attributes", 10, "found the end, expected `.` and a key, or `:` and a key"),
         ("attributes[k]", 10, "found `[`"),
         ("attributes.", 11, "found the end, expected a key"),
         ("attributes:", 11, "found the end, expected a key"),
-        (
-            "attributes:é",
-            11,
-            "found `é`, expected a key, in double quotes if",
-        ),
-        (
-            "attributes.k",
-            12,
-            "found the end, expected `=` or `!=` after the key",
-        ),
-        (
-            "attributes.a.b = \"v\"",
-            12,
-            "found `.`, expected `=` or `!=`",
-        ),
-        (
-            "attributes.k < \"v\"",
-            13,
-            "found `<`, expected `=` or `!=`",
-        ),
-        (
-            "attributes.k == \"v\"",
-            14,
-            "found `=`, expected a value in double quotes",
-        ),
-        (
-            "attributes.k ! = \"v\"",
-            13,
-            "found `!`, expected `=` or `!=`",
-        ),
-        (
-            "attributes.k = v",
-            15,
-            "found `v`, expected a value in double quotes",
-        ),
-        (
-            "attributes.k = 'v'",
-            15,
-            "found `'`, expected a value in double quotes",
-        ),
-        (
-            "attributes.k = ",
-            15,
-            "found the end, expected a value in double quotes",
-        ),
-        (
-            "attributes.k = \"v",
-            15,
-            "found a string without a closing quote",
-        ),
-        (
-            "attributes.k = \"v\\\"",
-            15,
-            "found a string without a closing quote",
-        ),
-        (
-            "attributes:k = \"v\"",
-            13,
-            "found `=`, expected AND, OR or the end",
-        ),
+        ("attributes:é", 11, "found `é`, expected a key, in double quotes if"),
+        ("attributes.k", 12, "found the end, expected `=` or `!=` after the key"),
+        ("attributes.a.b = \"v\"", 12, "found `.`, expected `=` or `!=`"),
+        ("attributes.k < \"v\"", 13, "found `<`, expected `=` or `!=`"),
+        ("attributes.k == \"v\"", 14, "found `=`, expected a value in double quotes"),
+        ("attributes.k ! = \"v\"", 13, "found `!`, expected `=` or `!=`"),
+        ("attributes.k = v", 15, "found `v`, expected a value in double quotes"),
+        ("attributes.k = 'v'", 15, "found `'`, expected a value in double quotes"),
+        ("attributes.k = ", 15, "found the end, expected a value in double quotes"),
+        ("attributes.k = \"v", 15, "found a string without a closing quote"),
+        ("attributes.k = \"v\\\"", 15, "found a string without a closing quote"),
+        ("attributes:k = \"v\"", 13, "found `=`, expected AND, OR or the end"),
         ("hasprefix(attributes.k, \"v\")", 0, "found `hasprefix`"),
-        (
-            "hasPrefix attributes.k",
-            10,
-            "found `attributes`, expected `(` after hasPrefix",
-        ),
-        (
-            "hasPrefix(attributes:k, \"v\")",
-            20,
-            "found `:`, expected `.` and a key",
-        ),
-        (
-            "hasPrefix(k, \"v\")",
-            10,
-            "found `k`, expected `attributes`",
-        ),
-        (
-            "hasPrefix(attributes.k \"v\")",
-            23,
-            "found `\"`, expected `,` and a prefix",
-        ),
-        (
-            "hasPrefix(attributes.k, v)",
-            24,
-            "found `v`, expected a prefix in double quotes",
-        ),
-        (
-            "hasPrefix(attributes.k, \"v\"",
-            27,
-            "found the end, expected `)`",
-        ),
-        (
-            "attributes:a attributes:b",
-            13,
-            "found `attributes`, expected AND, OR or the end",
-        ),
-        (
-            "attributes:a and attributes:b",
-            13,
-            "operators are upper case: AND",
-        ),
-        (
-            "attributes:a Or attributes:b",
-            13,
-            "operators are upper case: OR",
-        ),
+        ("hasPrefix attributes.k", 10, "found `attributes`, expected `(` after hasPrefix"),
+        ("hasPrefix(attributes:k, \"v\")", 20, "found `:`, expected `.` and a key"),
+        ("hasPrefix(k, \"v\")", 10, "found `k`, expected `attributes`"),
+        ("hasPrefix(attributes.k \"v\")", 23, "found `\"`, expected `,` and a prefix"),
+        ("hasPrefix(attributes.k, v)", 24, "found `v`, expected a prefix in double quotes"),
+        ("hasPrefix(attributes.k, \"v\"", 27, "found the end, expected `)`"),
+        ("attributes:a attributes:b", 13, "found `attributes`, expected AND, OR or the end"),
+        ("attributes:a and attributes:b", 13, "operators are upper case: AND"),
+        ("attributes:a Or attributes:b", 13, "operators are upper case: OR"),
         ("not attributes:a", 0, "operators are upper case: NOT"),
-        (
-            "attributes:a && attributes:b",
-            13,
-            "found `&`, expected AND, OR or the end",
-        ),
+        ("attributes:a && attributes:b", 13, "found `&`, expected AND, OR or the end"),
         ("attributes:a ANDattributes:b", 13, "found `ANDattributes`"),
         ("NOTattributes:b", 0, "found `NOTattributes`"),
-        (
-            "attributes:a AND",
-            16,
-            "found the end, expected `attributes`",
-        ),
-        (
-            "attributes:a AND OR attributes:b",
-            17,
-            "found `OR`, expected `attributes`",
-        ),
+        ("attributes:a AND", 16, "found the end, expected `attributes`"),
+        ("attributes:a AND OR attributes:b", 17, "found `OR`, expected `attributes`"),
         ("NOT NOT attributes:a", 4, "found a second negation"),
         ("--attributes:a", 1, "found a second negation"),
         ("NOT -attributes:a", 4, "found a second negation"),
@@ -292,30 +154,14 @@ fn refused_expressions_say_where_and_why() {
             "found AND after OR",
         ),
         ("()", 1, "found `)`, expected `attributes`"),
-        (
-            "(attributes:a",
-            13,
-            "found the end, expected `)` for the parenthesis at byte 0",
-        ),
-        (
-            "attributes:a AND (attributes:b",
-            30,
-            "for the parenthesis at byte 17",
-        ),
+        ("(attributes:a", 13, "found the end, expected `)` for the parenthesis at byte 0"),
+        ("attributes:a AND (attributes:b", 30, "for the parenthesis at byte 17"),
         ("(attributes:a attributes:b)", 14, "expected AND, OR or `)`"),
         ("attributes:a)", 12, "found `)` that closes no parenthesis"),
-        (
-            "(attributes:a))",
-            14,
-            "found `)` that closes no parenthesis",
-        ),
+        ("(attributes:a))", 14, "found `)` that closes no parenthesis"),
         ("attributes:k\0", 12, "found `\\u{0}`"),
         ("attributes:k\u{a0}", 12, "expected AND, OR or the end"),
-        (
-            "a23456789012345678901234567890",
-            0,
-            "found `a23456789012345678901234...`",
-        ),
+        ("a23456789012345678901234567890", 0, "found `a23456789012345678901234...`"),
     ];
     for (text, position, reason) in table {
         let error = refuse(text);
@@ -388,43 +234,27 @@ fn broken_escapes_are_refused_at_the_backslash() {
         (r"\UFFFFFFFF", 0, "no Unicode character"),
     ];
     for (content, position, reason) in table {
-        let Err(error) = string(content) else {
-            panic!("{content} was read")
-        };
+        let Err(error) = string(content) else { panic!("{content} was read") };
         assert_eq!(error.position, prefix + position, "{content}: {error}");
         assert!(error.reason.contains(reason), "{content}: {error}");
     }
-    assert!(
-        refuse("attributes:\"a\\")
-            .reason
-            .contains("escapes nothing")
-    );
+    assert!(refuse("attributes:\"a\\").reason.contains("escapes nothing"));
 }
 
 /// What would not show is printed as an escape, all else as it is.
 #[test]
 fn strings_print_so_that_they_show() {
     let filter = Filter::equals("a\"b\\c", "\0\t\r\n\x7f\u{85}é😀'");
-    assert_eq!(
-        filter.to_string(),
-        r#"attributes."a\"b\\c" = "\u0000\t\r\n\u007f\u0085é😀'""#
-    );
+    assert_eq!(filter.to_string(), r#"attributes."a\"b\\c" = "\u0000\t\r\n\u007f\u0085é😀'""#);
     assert_eq!(parse(&filter.to_string()), filter);
 }
 
 #[test]
 fn builder_and_expression_give_the_same_filter() {
-    let (a, b, c) = (
-        Filter::has("a"),
-        Filter::equals("b", "1"),
-        Filter::prefix("c", "x"),
-    );
+    let (a, b, c) = (Filter::has("a"), Filter::equals("b", "1"), Filter::prefix("c", "x"));
     let d = Filter::not_equals("d", "2");
     let table = [
-        (
-            "attributes:a AND attributes.b = \"1\"",
-            a.clone().and(b.clone()),
-        ),
+        ("attributes:a AND attributes.b = \"1\"", a.clone().and(b.clone())),
         (
             "attributes:a AND (attributes.b = \"1\" OR NOT hasPrefix(attributes.c, \"x\"))",
             a.clone().and(b.clone().or(c.clone().not())),
@@ -445,10 +275,7 @@ fn builder_and_expression_give_the_same_filter() {
     assert_eq!(Filter::try_from("attributes:a"), Ok(a.clone()));
     assert_eq!(format!("{a:?}"), "Filter(attributes:a)");
     assert_ne!(a.clone().and(b.clone()), b.and(a));
-    assert_ne!(
-        parse("attributes.k = \"v\""),
-        parse("attributes.k != \"v\"")
-    );
+    assert_ne!(parse("attributes.k = \"v\""), parse("attributes.k != \"v\""));
 }
 
 #[test]
@@ -493,10 +320,7 @@ fn conditions_mean_what_the_table_says() {
 fn values_compare_at_every_length() {
     for len in 0..40 {
         let value: String = ('A'..='z').take(len).collect();
-        let (equals, differs) = (
-            Filter::equals("k", &*value),
-            Filter::not_equals("k", &*value),
-        );
+        let (equals, differs) = (Filter::equals("k", &*value), Filter::not_equals("k", &*value));
         let prefix = Filter::prefix("k", &*value);
         let message = |value: &str| [("k", value.to_string())];
         assert!(equals.matches(&message(&value)) && !differs.matches(&message(&value)));
@@ -519,34 +343,15 @@ fn values_compare_at_every_length() {
 fn not_binds_tightest() {
     let messages: [&[(&str, &str)]; 4] = [&[], &[("a", "")], &[("b", "")], &[("a", ""), ("b", "")]];
     let table = [
-        (
-            "NOT attributes:a AND attributes:b",
-            [false, false, true, false],
-        ),
-        (
-            "NOT attributes:a OR attributes:b",
-            [true, false, true, true],
-        ),
-        (
-            "NOT (attributes:a AND attributes:b)",
-            [true, true, true, false],
-        ),
-        (
-            "-(attributes:a OR attributes:b)",
-            [true, false, false, false],
-        ),
-        (
-            "attributes:a AND -attributes:b",
-            [false, true, false, false],
-        ),
+        ("NOT attributes:a AND attributes:b", [false, false, true, false]),
+        ("NOT attributes:a OR attributes:b", [true, false, true, true]),
+        ("NOT (attributes:a AND attributes:b)", [true, true, true, false]),
+        ("-(attributes:a OR attributes:b)", [true, false, false, false]),
+        ("attributes:a AND -attributes:b", [false, true, false, false]),
     ];
     for (text, expected) in table {
         let filter = parse(text);
-        assert_eq!(
-            messages.map(|message| filter.matches(message)),
-            expected,
-            "{text}"
-        );
+        assert_eq!(messages.map(|message| filter.matches(message)), expected, "{text}");
     }
 }
 
@@ -574,23 +379,11 @@ fn keys_are_asked_for_no_more_than_needed() {
         }
     }
     let table = [
-        (
-            "attributes.k = \"a\" OR attributes.k = \"b\" OR attributes.k = \"v\"",
-            true,
-            1,
-        ),
-        (
-            "attributes:k AND hasPrefix(attributes.k, \"v\") AND attributes:z",
-            false,
-            2,
-        ),
+        ("attributes.k = \"a\" OR attributes.k = \"b\" OR attributes.k = \"v\"", true, 1),
+        ("attributes:k AND hasPrefix(attributes.k, \"v\") AND attributes:z", false, 2),
         ("attributes:z AND attributes:k AND attributes:y", false, 1),
         ("attributes:k OR attributes:z", true, 1),
-        (
-            "NOT (attributes:k OR attributes:z) AND attributes:y",
-            false,
-            1,
-        ),
+        ("NOT (attributes:k OR attributes:z) AND attributes:y", false, 1),
     ];
     for (text, matches, asked) in table {
         let counted = Counted(std::cell::Cell::new(0));
@@ -601,10 +394,7 @@ fn keys_are_asked_for_no_more_than_needed() {
 
 #[test]
 fn length_is_limited_at_the_byte() {
-    let longest = format!(
-        "attributes:{}",
-        "k".repeat(MAX_FILTER_BYTES - "attributes:".len())
-    );
+    let longest = format!("attributes:{}", "k".repeat(MAX_FILTER_BYTES - "attributes:".len()));
     assert!(Filter::parse(&longest).is_ok());
     let error = refuse(&format!("{longest}k"));
     assert_eq!(error.position, MAX_FILTER_BYTES);
@@ -612,16 +402,10 @@ fn length_is_limited_at_the_byte() {
     // A character across the limit: the position is where it begins.
     let error = refuse(&format!("{}é", &longest[1..]));
     assert_eq!(error.position, MAX_FILTER_BYTES - 1);
-    let limits = FilterLimits {
-        len_bytes: 12,
-        ..FilterLimits::default()
-    };
+    let limits = FilterLimits { len_bytes: 12, ..FilterLimits::default() };
     assert!(Filter::parse_within("attributes:k", limits).is_ok());
     assert!(Filter::parse_within("attributes:kk", limits).is_err());
-    let limits = FilterLimits {
-        len_bytes: 0,
-        ..FilterLimits::default()
-    };
+    let limits = FilterLimits { len_bytes: 0, ..FilterLimits::default() };
     assert!(Filter::parse_within("é", limits).is_err());
 }
 
@@ -643,10 +427,7 @@ fn depth_uses_no_stack() {
         let depth = 1_000_000;
         let text = format!("{}attributes:k{}", "-(".repeat(depth), ")".repeat(depth));
         refuse(&text);
-        assert_eq!(
-            Filter::parse_within(&text, FilterLimits::NONE),
-            Ok(Filter::has("k"))
-        );
+        assert_eq!(Filter::parse_within(&text, FilterLimits::NONE), Ok(Filter::has("k")));
         Filter::parse_within(&"(".repeat(depth), FilterLimits::NONE).unwrap_err();
 
         let mut deep = Filter::has("a");
@@ -658,16 +439,11 @@ fn depth_uses_no_stack() {
             };
         }
         let text = deep.to_string();
-        assert_eq!(
-            Filter::parse_within(&text, FilterLimits::NONE).as_ref(),
-            Ok(&deep)
-        );
+        assert_eq!(Filter::parse_within(&text, FilterLimits::NONE).as_ref(), Ok(&deep));
         assert_eq!(deep.clone(), deep);
         deep.matches(&[("a", "")]);
     };
-    let thread = std::thread::Builder::new()
-        .stack_size(256 * 1024)
-        .spawn(work);
+    let thread = std::thread::Builder::new().stack_size(256 * 1024).spawn(work);
     thread.unwrap().join().unwrap();
 }
 
@@ -689,9 +465,7 @@ impl Oracle {
             Self::Has(k) => message.contains_key(k),
             Self::Equals(k, v) => message.get(k) == Some(v),
             Self::NotEquals(k, v) => message.get(k) != Some(v),
-            Self::Prefix(k, v) => message
-                .get(k)
-                .is_some_and(|value| value.starts_with(v.as_str())),
+            Self::Prefix(k, v) => message.get(k).is_some_and(|value| value.starts_with(v.as_str())),
             Self::Not(inner) => !inner.eval(message),
             Self::And(left, right) => left.eval(message) & right.eval(message),
             Self::Or(left, right) => left.eval(message) | right.eval(message),
@@ -749,8 +523,7 @@ fn oracle() -> impl Strategy<Value = Oracle> {
         let pair = (inner.clone(), inner.clone());
         prop_oneof![
             inner.prop_map(|e| Oracle::Not(Box::new(e))),
-            pair.clone()
-                .prop_map(|(a, b)| Oracle::And(Box::new(a), Box::new(b))),
+            pair.clone().prop_map(|(a, b)| Oracle::And(Box::new(a), Box::new(b))),
             pair.prop_map(|(a, b)| Oracle::Or(Box::new(a), Box::new(b))),
         ]
     })
@@ -868,8 +641,7 @@ impl Encoded {
 
 impl Attributes for Encoded {
     fn get(&self, key: &str) -> Option<&str> {
-        self.value_bytes(key)
-            .and_then(|bytes| std::str::from_utf8(bytes).ok())
+        self.value_bytes(key).and_then(|bytes| std::str::from_utf8(bytes).ok())
     }
 
     #[inline]

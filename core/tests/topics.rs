@@ -18,10 +18,7 @@ fn vectors_hold() {
         } else if let Some(topic) = text("bad_topic") {
             assert!(TopicName::new(topic).is_err(), "{line}");
         } else if let Some(canonical) = text("canonical") {
-            assert_eq!(
-                Pattern::new(text("pattern").unwrap()).unwrap().as_str(),
-                canonical
-            );
+            assert_eq!(Pattern::new(text("pattern").unwrap()).unwrap().as_str(), canonical);
         } else {
             let pattern = Pattern::new(text("pattern").unwrap()).unwrap();
             let topic = TopicName::new(text("topic").unwrap()).unwrap();

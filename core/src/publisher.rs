@@ -1,0 +1,738 @@
+//! Topics as publishers hold them: publish, batch, try, timeout, loan, ticket.
+
+use crate::chunk::Claim;
+use crate::clock::Clock;
+use crate::config::{Limits, Overflow, WaitStrategy};
+use crate::error::PublishError;
+use crate::fork::Generation;
+use crate::idle::Idle;
+use crate::inbox::{Inbox, InboxState};
+use crate::interest::is_inside_filter;
+use crate::lane::Lane;
+use crate::message::{self, Context, MessageId, NewMessage};
+use crate::pin;
+use crate::shard::{Appended, Partition, Shard, Stop};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, current_thread, spin_loop, yield_now};
+use crate::wait::{WaitCell, Waiter};
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// What became of a published message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Receipt {
+    /// Number of the partition, unique in the broker.
+    pub partition: u32,
+    /// Position in the partition.
+    pub offset: u64,
+    /// Whether it would survive a power cut. A broker in memory says `false`.
+    pub durable: bool,
+    /// Subscriptions that it was for.
+    pub matched: u64,
+    /// Of those, how many it was queued for.
+    pub enqueued: u64,
+    /// Messages that were dropped to the account of this publish: this one where a queue was full,
+    /// or older ones that it displaced.
+    pub dropped: u64,
+    store: u64,
+}
+
+impl Receipt {
+    /// The id derived from the message's place. A message that was given an id of its own has that
+    /// one instead.
+    pub fn id(&self) -> MessageId<'static> {
+        MessageId::derived(self.store, self.partition, self.offset)
+    }
+}
+
+/// What became of a batch. Messages of a batch to one partition have consecutive offsets unless
+/// others published between them while the batch waited for a full queue.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct BatchReceipt {
+    /// Messages published: always the first ones of the batch.
+    pub published: usize,
+    /// Partition and offset of the first, if any was published.
+    pub first: Option<(u32, u64)>,
+    /// Sum over the messages of the subscriptions that each was for.
+    pub matched: u64,
+    /// Of those, how often one was queued.
+    pub enqueued: u64,
+    /// Messages dropped to the account of this batch.
+    pub dropped: u64,
+}
+
+impl BatchReceipt {
+    fn add(&mut self, partition: u32, appended: &Appended) {
+        if appended.count > 0 && self.first.is_none() {
+            self.first = Some((partition, appended.first_offset));
+        }
+        self.published += appended.count;
+        self.matched += appended.outcome.matched;
+        self.enqueued += appended.outcome.enqueued;
+        self.dropped += appended.outcome.dropped;
+    }
+}
+
+/// A batch that ended early.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchError {
+    /// What was published before: the first `receipt.published` messages.
+    pub receipt: BatchReceipt,
+    /// Why the next one was not.
+    pub reason: PublishError,
+}
+
+impl fmt::Display for BatchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "after {} messages: {}", self.receipt.published, self.reason)
+    }
+}
+
+impl std::error::Error for BatchError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.reason)
+    }
+}
+
+/// What publishers share with the broker.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) shards: Box<[std::sync::Arc<Shard>]>,
+    pub(crate) context: Arc<Context>,
+    pub(crate) limits: Limits,
+    pub(crate) clock: Clock,
+    pub(crate) generation: Generation,
+    pub(crate) closed: AtomicBool,
+    /// The sequencers' threads, which run as long as anything can be asked of a shard.
+    pub(crate) sequencers: Vec<SequencerThread>,
+}
+
+/// A thread that sequences one shard, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct SequencerThread {
+    stop: std::sync::Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl SequencerThread {
+    fn start(shard: std::sync::Arc<Shard>, cpu: usize) -> std::io::Result<Self> {
+        let stop = std::sync::Arc::new(AtomicBool::new(false));
+        let stopped = std::sync::Arc::clone(&stop);
+        let (ready, wait_ready) = std::sync::mpsc::channel();
+        let thread =
+            std::thread::Builder::new().name(format!("slipring-shard-{cpu}")).spawn(move || {
+                pin::pin_current_thread(cpu);
+                shard.baton.become_sequencer();
+                // The broker is not handed out before.
+                let _ = ready.send(());
+                let mut idle = Idle::new(WaitStrategy::Adaptive);
+                shard.baton.sequence(
+                    |worked| {
+                        if worked {
+                            idle.rest(1);
+                        } else if idle.pause() {
+                            std::thread::park();
+                            idle.rest(1);
+                        }
+                    },
+                    || stopped.load(Ordering::Acquire),
+                );
+            })?;
+        let _ = wait_ready.recv();
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for SequencerThread {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // An errand of its own may have dropped the last handle.
+            if thread.thread().id() != std::thread::current().id() {
+                drop(thread.join());
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Starts a sequencer for each shard, pinned from the allowed CPU at `first` on.
+    pub(crate) fn start_sequencers(&mut self, first: usize) -> std::io::Result<()> {
+        for (index, shard) in self.shards.iter().enumerate() {
+            let shard = std::sync::Arc::clone(shard);
+            self.sequencers.push(SequencerThread::start(shard, first + index)?);
+        }
+        Ok(())
+    }
+
+    /// Whether the broker may be called from here and now.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<(), PublishError> {
+        if is_inside_filter() {
+            return Err(PublishError::InsideFilter);
+        }
+        if self.generation.is_over() {
+            return Err(PublishError::Forked);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+}
+
+/// A topic and its partitions.
+#[derive(Debug)]
+pub(crate) struct TopicEntry {
+    pub(crate) name: std::sync::Arc<str>,
+    pub(crate) partitions: Box<[Partition]>,
+    /// Where the next message without a key goes.
+    turn: AtomicU64,
+}
+
+impl TopicEntry {
+    pub(crate) fn new(name: std::sync::Arc<str>, partitions: Box<[Partition]>) -> Self {
+        Self { name, partitions, turn: AtomicU64::new(0) }
+    }
+
+    /// The partition for a message with `key`: the same key goes to the same partition.
+    #[inline]
+    fn partition(&self, key: Option<&str>) -> &Partition {
+        let count = self.partitions.len() as u64;
+        let index = match key {
+            _ if count == 1 => 0,
+            Some(key) => stable_hash(key.as_bytes()) % count,
+            None => {
+                // Two publishers may take the same turn; what matters is that turns pass.
+                let turn = self.turn.load(Ordering::Relaxed);
+                self.turn.store(turn.wrapping_add(1), Ordering::Relaxed);
+                turn % count
+            }
+        };
+        &self.partitions[index as usize]
+    }
+}
+
+/// FNV-1a with a final mix (that of MurmurHash3): not keyed, because a key must find its partition
+/// again after a restart.
+fn stable_hash(bytes: &[u8]) -> u64 {
+    let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    hash = (hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    hash ^ (hash >> 33)
+}
+
+/// How long a publish may wait for subscriptions that block.
+#[derive(Debug, Clone, Copy)]
+enum Patience {
+    None,
+    Until(Option<Duration>),
+}
+
+/// A topic to publish to. Cheap to clone; usable from all threads at once.
+///
+/// A publish puts the message into the log and into the queue of every subscription that wants it
+/// before it returns. It waits only if a subscription with [`Overflow::Block`] has no room, and,
+/// for the time of another publish, if somebody else is publishing to the same shard.
+///
+/// ```
+/// use slipring::{Broker, NewMessage};
+///
+/// let broker = Broker::in_memory();
+/// let mut scores = broker.subscribe("sports/*")?;
+/// let topic = broker.topic("sports/cricket")?;
+/// let receipt = topic.publish("four!")?;
+/// assert_eq!((receipt.offset, receipt.matched, receipt.enqueued), (0, 1, 1));
+/// topic.publish(NewMessage::new(b"six!").attributes(&[("team", "IN")]))?;
+/// assert_eq!(scores.recv()?.payload(), b"four!");
+/// assert_eq!(scores.recv()?.attribute("team"), Some("IN"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct Topic {
+    engine: Arc<Engine>,
+    entry: Arc<TopicEntry>,
+}
+
+impl Topic {
+    pub(crate) fn new(engine: Arc<Engine>, entry: Arc<TopicEntry>) -> Self {
+        Self { engine, entry }
+    }
+
+    /// The topic's name.
+    pub fn name(&self) -> &str {
+        &self.entry.name
+    }
+
+    /// Publishes one message.
+    ///
+    /// # Errors
+    /// See [`PublishError`]; nothing was published then.
+    #[inline]
+    pub fn publish<'m>(&self, message: impl Into<NewMessage<'m>>) -> Result<Receipt, PublishError> {
+        self.publish_one(message.into(), Patience::Until(None))
+    }
+
+    /// Publishes one message without ever waiting.
+    ///
+    /// # Errors
+    /// [`PublishError::WouldBlock`] if a subscription with [`Overflow::Block`] has no room, or
+    /// somebody else holds the shard; else as [`publish`](Self::publish).
+    pub fn try_publish<'m>(
+        &self,
+        message: impl Into<NewMessage<'m>>,
+    ) -> Result<Receipt, PublishError> {
+        self.publish_one(message.into(), Patience::None)
+    }
+
+    /// Publishes one message, waiting for at most `timeout` for subscriptions that block.
+    ///
+    /// # Errors
+    /// [`PublishError::Timeout`] if there still was no room; else as [`publish`](Self::publish).
+    pub fn publish_timeout<'m>(
+        &self,
+        message: impl Into<NewMessage<'m>>,
+        timeout: Duration,
+    ) -> Result<Receipt, PublishError> {
+        let deadline = self.engine.clock.now().saturating_add(timeout);
+        self.publish_one(message.into(), Patience::Until(Some(deadline)))
+    }
+
+    /// Publishes one message and returns when it is as durable as the store makes it: in memory
+    /// that is at once.
+    ///
+    /// # Errors
+    /// As [`publish`](Self::publish).
+    pub fn publish_sync<'m>(
+        &self,
+        message: impl Into<NewMessage<'m>>,
+    ) -> Result<Receipt, PublishError> {
+        self.publish(message)
+    }
+
+    /// Publishes messages in order. One call costs little more than one publish, whatever the
+    /// number of messages; nothing is allocated.
+    ///
+    /// # Errors
+    /// The reason why the batch ended early, with the receipt of what was published before. All
+    /// messages are checked before the first is published.
+    pub fn publish_batch(&self, messages: &[NewMessage<'_>]) -> Result<BatchReceipt, BatchError> {
+        self.batch(messages, Patience::Until(None))
+    }
+
+    /// The same without ever waiting.
+    ///
+    /// # Errors
+    /// As [`publish_batch`](Self::publish_batch), with [`PublishError::WouldBlock`] among the
+    /// reasons.
+    pub fn try_publish_batch(
+        &self,
+        messages: &[NewMessage<'_>],
+    ) -> Result<BatchReceipt, BatchError> {
+        self.batch(messages, Patience::None)
+    }
+
+    /// Space for a payload of `bytes` bytes, to be written in place and then
+    /// [committed](Loan::commit). What it holds at first is unspecified: zeroes, or bytes of
+    /// messages that have expired.
+    ///
+    /// The message gets its place in the order when it is committed. Until then it delays nobody;
+    /// a loan that is dropped, also by unwinding, publishes nothing.
+    ///
+    /// # Errors
+    /// [`PublishError::InvalidMessage`] if it is too large, [`PublishError::NoMemory`], or as
+    /// [`publish`](Self::publish).
+    pub fn loan(&self, bytes: usize) -> Result<Loan, PublishError> {
+        self.loan_for(&NewMessage::default(), bytes)
+    }
+
+    /// The same for a message with the key, id and attributes of `head`, whose payload is ignored.
+    ///
+    /// # Errors
+    /// As [`loan`](Self::loan).
+    pub fn loan_for(&self, head: &NewMessage<'_>, bytes: usize) -> Result<Loan, PublishError> {
+        self.engine.check()?;
+        if self.engine.is_closed() {
+            return Err(PublishError::Closed);
+        }
+        let partition = self.entry.partition(head.key);
+        let layout = head.layout_of(bytes, &self.engine.limits)?;
+        let claim = self.engine.shards[partition.shard]
+            .claims
+            .claim(layout.bytes())
+            .ok_or(PublishError::NoMemory)?;
+        let payload = message::write_claim(&claim, head, layout, partition.id);
+        let index = (partition.id - self.entry.partitions[0].id) as usize;
+        Ok(Loan { topic: self.clone(), index, claim, payload, bytes })
+    }
+
+    /// Publishes one message without waiting for its turn: the receipt can be had from the
+    /// [`Ticket`] later. Meant for a [pinned sequencer](crate::Sequencer::Pinned), where it makes
+    /// publishing cost a copy; elsewhere the publisher does most of the work itself as ever.
+    /// Tickets of one thread are published in order. Allocates.
+    ///
+    /// # Errors
+    /// As [`loan`](Self::loan); other reasons are told by the ticket, where a subscription that
+    /// blocks counts as [`PublishError::WouldBlock`].
+    pub fn publish_ticket<'m>(
+        &self,
+        message: impl Into<NewMessage<'m>>,
+    ) -> Result<Ticket, PublishError> {
+        let message = message.into();
+        let mut loan = self.loan_for(&message, message.payload.len())?;
+        loan.copy_from_slice(message.payload);
+        let Loan { topic, index, claim, .. } = loan;
+        let slot = std::sync::Arc::new(TicketSlot::default());
+        let promise = Promise(std::sync::Arc::clone(&slot));
+        let shard = topic.entry.partitions[index].shard;
+        let engine = Arc::clone(&topic.engine);
+        engine.shards[shard].baton.leave(move |core| {
+            let partition = &topic.entry.partitions[index];
+            let appended = core.append_claim(partition, &claim, Duration::ZERO);
+            promise.keep(topic.receipt(partition, appended));
+        });
+        Ok(Ticket { slot, engine })
+    }
+
+    #[inline]
+    fn publish_one(
+        &self,
+        message: NewMessage<'_>,
+        patience: Patience,
+    ) -> Result<Receipt, PublishError> {
+        self.engine.check()?;
+        message.layout(&self.engine.limits)?;
+        let partition = self.entry.partition(message.key);
+        let messages = std::slice::from_ref(&message);
+        let appended = self.append(partition, messages, patience, Duration::ZERO)?;
+        if appended.stop.is_none() {
+            return self.receipt(partition, appended);
+        }
+        let mut total = BatchReceipt::default();
+        let last = self.wait_and_append(partition, messages, patience, appended, &mut total)?;
+        self.receipt(partition, last)
+    }
+
+    fn batch(
+        &self,
+        messages: &[NewMessage<'_>],
+        patience: Patience,
+    ) -> Result<BatchReceipt, BatchError> {
+        let mut total = BatchReceipt::default();
+        let failed = |receipt, reason| BatchError { receipt, reason };
+        self.engine.check().map_err(|reason| failed(total, reason))?;
+        for message in messages {
+            message.layout(&self.engine.limits).map_err(|invalid| failed(total, invalid.into()))?;
+        }
+        let mut rest = messages;
+        while let Some(first) = rest.first() {
+            let partition = self.entry.partition(first.key);
+            // With several partitions, each message finds its own.
+            let run = if self.entry.partitions.len() == 1 { rest } else { &rest[..1] };
+            let appended = self
+                .append(partition, run, patience, Duration::ZERO)
+                .map_err(|reason| failed(total, reason))?;
+            if appended.stop.is_none() {
+                total.add(partition.id, &appended);
+            } else {
+                let mut part = total;
+                let result = self.wait_and_append(partition, run, patience, appended, &mut part);
+                total = part;
+                result.map_err(|reason| failed(total, reason))?;
+            }
+            rest = &rest[run.len()..];
+        }
+        Ok(total)
+    }
+
+    #[inline]
+    fn append(
+        &self,
+        partition: &Partition,
+        messages: &[NewMessage<'_>],
+        patience: Patience,
+        waited: Duration,
+    ) -> Result<Appended, PublishError> {
+        let baton = &self.engine.shards[partition.shard].baton;
+        match patience {
+            Patience::Until(_) => Ok(baton.run(|core| core.append(partition, messages, waited))),
+            Patience::None => baton
+                .try_run(|core| core.append(partition, messages, waited))
+                .map_err(|_| PublishError::WouldBlock),
+        }
+    }
+
+    /// Goes on after `appended` has stopped: waits where that can help, and adds up what is
+    /// published in `total`. Returns the last append.
+    #[cold]
+    fn wait_and_append(
+        &self,
+        partition: &Partition,
+        messages: &[NewMessage<'_>],
+        patience: Patience,
+        mut appended: Appended,
+        total: &mut BatchReceipt,
+    ) -> Result<Appended, PublishError> {
+        let mut rest = messages;
+        let mut since = None;
+        loop {
+            total.add(partition.id, &appended);
+            rest = &rest[appended.count..];
+            if appended.count > 0 {
+                since = None;
+            }
+            match appended.stop.take() {
+                None => return Ok(appended),
+                Some(Stop::Blocked(inbox, lane)) => {
+                    let Patience::Until(deadline) = patience else {
+                        return Err(PublishError::WouldBlock);
+                    };
+                    let since = *since.get_or_insert_with(|| self.engine.clock.now());
+                    self.wait_for_room(&inbox, &lane, since, deadline)?;
+                }
+                Some(stop) => return Err(stop.into()),
+            }
+            let waited = since.map_or(Duration::ZERO, |since| self.engine.clock.now() - since);
+            appended = self.append(partition, rest, patience, waited)?;
+        }
+    }
+
+    /// Waits until `lane` has room, has ended, or it is time to drop for it; an error if it is
+    /// time to give up.
+    fn wait_for_room(
+        &self,
+        inbox: &Inbox,
+        lane: &Lane,
+        since: Duration,
+        deadline: Option<Duration>,
+    ) -> Result<(), PublishError> {
+        let over =
+            || !lane.is_full() || inbox.state() != InboxState::Open || self.engine.is_closed();
+        // Longer and longer pauses: a consumer that is at work frees many slots in one.
+        for pause in [16, 32, 64, 128, 256, 256, 512, 512, 1024, 1024] {
+            for _ in 0..pause {
+                spin_loop();
+            }
+            if over() {
+                return Ok(());
+            }
+        }
+        for _ in 0..4 {
+            yield_now();
+            if over() {
+                return Ok(());
+            }
+        }
+        let patience = match inbox.overflow {
+            Overflow::Block { timeout } => timeout.map(|most| since.saturating_add(most)),
+            _ => None,
+        };
+        let me = current_thread().id();
+        let until = [patience, deadline].into_iter().flatten().min();
+        loop {
+            let now = self.engine.clock.now();
+            if patience.is_some_and(|patience| now >= patience) {
+                return Ok(());
+            }
+            if deadline.is_some_and(|deadline| now >= deadline) {
+                return Err(PublishError::Timeout);
+            }
+            inbox.space.prepare(Waiter::this_thread());
+            let done = over();
+            if !done {
+                self.engine.clock.park_until(until);
+            }
+            inbox.space.cancel(|waiter| matches!(waiter, Waiter::Thread(t) if t.id() == me));
+            if done || over() {
+                return Ok(());
+            }
+        }
+    }
+
+    #[inline]
+    fn receipt(&self, partition: &Partition, appended: Appended) -> Result<Receipt, PublishError> {
+        match appended.stop {
+            None => Ok(Receipt {
+                partition: partition.id,
+                offset: appended.first_offset,
+                durable: false,
+                matched: appended.outcome.matched,
+                enqueued: appended.outcome.enqueued,
+                dropped: appended.outcome.dropped,
+                store: self.engine.context.store,
+            }),
+            Some(stop) => Err(stop.into()),
+        }
+    }
+}
+
+impl From<Stop> for PublishError {
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Blocked(..) => Self::WouldBlock,
+            Stop::Full => Self::Full,
+            Stop::NoMemory => Self::NoMemory,
+            Stop::Deleted => Self::TopicDeleted,
+            Stop::Closed => Self::Closed,
+        }
+    }
+}
+
+/// Space for a payload in the memory of the log. See [`Topic::loan`].
+pub struct Loan {
+    topic: Topic,
+    index: usize,
+    claim: Claim,
+    /// Offset of the payload in the claim.
+    payload: usize,
+    bytes: usize,
+}
+
+impl Loan {
+    /// Publishes the message. It is read where it was written; nothing is copied.
+    ///
+    /// # Errors
+    /// With the loan given back, so that it can be committed again.
+    pub fn commit(self) -> Result<Receipt, CommitError> {
+        let partition = &self.topic.entry.partitions[self.index];
+        let engine = &self.topic.engine;
+        if let Err(reason) = engine.check() {
+            return Err(CommitError { reason, loan: self });
+        }
+        let mut since = None;
+        loop {
+            let waited = since.map_or(Duration::ZERO, |since| engine.clock.now() - since);
+            let mut appended = engine.shards[partition.shard]
+                .baton
+                .run(|core| core.append_claim(partition, &self.claim, waited));
+            if let Some(Stop::Blocked(inbox, lane)) = &appended.stop {
+                let since = *since.get_or_insert_with(|| engine.clock.now());
+                match self.topic.wait_for_room(inbox, lane, since, None) {
+                    Ok(()) => continue,
+                    Err(reason) => return Err(CommitError { reason, loan: self }),
+                }
+            }
+            return match appended.stop.take() {
+                Some(stop) => Err(CommitError { reason: stop.into(), loan: self }),
+                None => self
+                    .topic
+                    .receipt(partition, appended)
+                    .map_err(|reason| CommitError { reason, loan: self }),
+            };
+        }
+    }
+}
+
+impl Deref for Loan {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        self.claim.bytes_at(self.payload, self.bytes)
+    }
+}
+
+impl DerefMut for Loan {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        self.claim.bytes_at_mut(self.payload, self.bytes)
+    }
+}
+
+impl fmt::Debug for Loan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loan")
+            .field("topic", &self.topic.name())
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A loan that could not be committed.
+#[derive(Debug)]
+pub struct CommitError {
+    /// Why not.
+    pub reason: PublishError,
+    /// The loan, unharmed.
+    pub loan: Loan,
+}
+
+impl fmt::Display for CommitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.reason.fmt(f)
+    }
+}
+
+impl std::error::Error for CommitError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.reason)
+    }
+}
+
+#[derive(Debug, Default)]
+struct TicketSlot {
+    result: Mutex<Option<Result<Receipt, PublishError>>>,
+    ready: WaitCell,
+}
+
+impl TicketSlot {
+    fn result(&self) -> Option<Result<Receipt, PublishError>> {
+        *self.result.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+/// The publishing side of a ticket: answers it also when it is dropped with the job undone.
+struct Promise(std::sync::Arc<TicketSlot>);
+
+impl Promise {
+    fn keep(&self, result: Result<Receipt, PublishError>) {
+        self.0.result.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(result);
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        self.keep(Err(PublishError::Closed));
+        if self.0.ready.is_armed_after_fence() {
+            self.0.ready.wake();
+        }
+    }
+}
+
+/// The receipt of a message that is being published. See [`Topic::publish_ticket`].
+#[derive(Debug)]
+pub struct Ticket {
+    slot: std::sync::Arc<TicketSlot>,
+    engine: Arc<Engine>,
+}
+
+impl Ticket {
+    /// The receipt, if the message has been published.
+    ///
+    /// # Errors
+    /// Why it was not published.
+    pub fn try_receipt(&self) -> Result<Option<Receipt>, PublishError> {
+        self.slot.result().transpose()
+    }
+
+    /// Waits for the receipt.
+    ///
+    /// # Errors
+    /// Why it was not published.
+    pub fn wait(self) -> Result<Receipt, PublishError> {
+        loop {
+            if let Some(result) = self.slot.result() {
+                return result;
+            }
+            self.engine.check()?;
+            self.slot.ready.prepare(Waiter::this_thread());
+            if self.slot.result().is_none() {
+                self.engine.clock.park_until(None);
+            }
+        }
+    }
+}

@@ -1,0 +1,607 @@
+//! Subscriptions that are pulled: receive, batch, poll, iterate, stream, eventfd.
+
+use crate::config::{Overflow, WaitStrategy};
+use crate::error::{RecvError, TryRecvError};
+use crate::event::EventFd;
+use crate::fork::Generation;
+use crate::idle::Idle;
+use crate::inbox::{Inbox, InboxState};
+use crate::interest::is_inside_filter;
+use crate::lane::{Lane, Next, Reader};
+use crate::message::{Message, OwnedMessage};
+use crate::publisher::Engine;
+use crate::sync::{Arc, current_thread};
+use crate::wait::Waiter;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::pin::Pin;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+/// The consuming end of an inbox: takes records from its lanes in turn.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) engine: Arc<Engine>,
+    reader: Reader,
+    /// The shard whose lane is looked at first.
+    turn: usize,
+    /// Lost behind what the last call delivered, and to be told by the next.
+    untold: u64,
+}
+
+impl Receiver {
+    pub(crate) fn new(inbox: Arc<Inbox>, engine: Arc<Engine>) -> Self {
+        let reader = Reader { subscription: inbox.id };
+        Self { inbox, engine, reader, turn: 0, untold: 0 }
+    }
+
+    /// The next record of any lane; the caller says with [`Self::done_with_older`] when the ones
+    /// before are not in use any more.
+    #[inline]
+    pub(crate) fn next(&mut self, most: usize) -> Next {
+        if self.untold > 0 {
+            return Next::Lagged(std::mem::take(&mut self.untold));
+        }
+        for _ in 0..self.engine.shards.len() {
+            let next = self.next_of_turn(most);
+            if next != Next::Empty {
+                return next;
+            }
+            self.pass_turn();
+        }
+        Next::Empty
+    }
+
+    #[inline]
+    fn pass_turn(&mut self) {
+        self.turn += 1;
+        if self.turn == self.engine.shards.len() {
+            self.turn = 0;
+        }
+    }
+
+    #[inline]
+    fn next_of_turn(&mut self, most: usize) -> Next {
+        let Some(lane) = self.inbox.lane(self.turn) else { return Next::Empty };
+        loop {
+            let next =
+                lane.next(&mut self.reader, most, &self.inbox.interest, &self.engine.context);
+            if next != Next::CaughtUp {
+                return next;
+            }
+            let (inbox, lane) = (&self.inbox, &**lane);
+            let shard = &self.engine.shards[self.turn];
+            if shard.baton.run(|core| core.go_live(inbox, lane)) {
+                lane.leave_log(&mut self.reader);
+            }
+        }
+    }
+
+    /// Gives the slots of what was taken from the lane at hand back to its shard.
+    #[inline]
+    pub(crate) fn release(&mut self) {
+        if let Some(lane) = self.inbox.lane(self.turn) {
+            lane.release(&mut self.reader);
+            if matches!(self.inbox.overflow, Overflow::Block { .. })
+                && self.inbox.space.is_armed_after_fence()
+            {
+                self.inbox.space.wake();
+            }
+        }
+    }
+
+    /// Of what was taken from the lane at hand, only the last record is still in use.
+    #[inline]
+    pub(crate) fn done_with_older(&mut self) {
+        if let Some(lane) = self.inbox.lane(self.turn) {
+            lane.release_older(&mut self.reader);
+        }
+    }
+
+    /// Nothing that was taken is in use any more.
+    #[inline]
+    pub(crate) fn done_with_all(&mut self) {
+        for lane in self.inbox.lanes() {
+            lane.unpin(&mut self.reader);
+        }
+    }
+
+    /// Whether nothing is queued.
+    pub(crate) fn is_empty(&mut self) -> bool {
+        self.untold == 0 && self.inbox.lanes().all(|lane| lane.is_empty(&mut self.reader))
+    }
+
+    /// The message at `address`, which [`Self::next`] has just given.
+    #[inline]
+    pub(crate) fn message(&self, address: usize) -> Message<'_> {
+        Lane::message(&self.reader, address, &self.engine.context)
+    }
+
+    /// Ends all lanes and throws away what is queued. The subscription is not routed to any more.
+    pub(crate) fn discard(&mut self) {
+        let inbox = &*self.inbox;
+        for shard in &self.engine.shards {
+            shard.baton.run(|core| core.end_inbox(inbox));
+        }
+        for lane in inbox.lanes() {
+            lane.discard(&mut self.reader);
+        }
+    }
+
+    /// Takes up to `most` messages that are queued and calls `f` with each, in place. Ends early
+    /// before a loss, which the next call then reports.
+    #[inline]
+    pub(crate) fn poll(
+        &mut self,
+        most: usize,
+        mut f: impl FnMut(Message<'_>),
+    ) -> Result<usize, RecvError> {
+        if self.untold > 0 {
+            return Err(RecvError::Lagged(std::mem::take(&mut self.untold)));
+        }
+        let mut count = 0;
+        self.pass_turn();
+        for _ in 0..self.engine.shards.len() {
+            while count < most {
+                match self.next_of_turn(most - count) {
+                    Next::Record(address) => {
+                        self.done_with_older();
+                        count += 1;
+                        // The slot is free as soon as `f` has the message.
+                        self.release();
+                        f(self.message(address));
+                    }
+                    Next::Lagged(lost) if count == 0 => return Err(RecvError::Lagged(lost)),
+                    Next::Lagged(lost) => {
+                        self.untold = lost;
+                        return Ok(count);
+                    }
+                    Next::CaughtUp | Next::Empty => break,
+                }
+            }
+            if count == most {
+                break;
+            }
+            self.pass_turn();
+        }
+        Ok(count)
+    }
+}
+
+/// A subscription whose messages are fetched by its owner.
+///
+/// It may move between threads; it is one consumer, so receiving takes `&mut self`, and what is
+/// received is borrowed from it until the next call. Dropping it unsubscribes.
+///
+/// ```
+/// use slipring::{Broker, RecvError, TryRecvError};
+///
+/// let broker = Broker::in_memory();
+/// let mut subscription = broker.subscribe("a/**")?;
+/// broker.publish("a/b", "one")?;
+/// broker.publish("a/c", "two")?;
+/// assert_eq!(subscription.recv()?.topic(), "a/b");
+/// let kept = subscription.recv()?.keep();
+/// assert_eq!(subscription.try_recv().unwrap_err(), TryRecvError::Empty);
+/// assert_eq!(kept.payload(), b"two");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Subscription {
+    receiver: Receiver,
+    idle: Idle,
+    event: Option<std::sync::Arc<EventFd>>,
+    /// Takes the subscription out of the routes; the broker's part of unsubscribing.
+    unroute: Option<Box<dyn FnOnce(&Inbox) + Send + Sync>>,
+    batch: Vec<usize>,
+}
+
+impl Subscription {
+    pub(crate) fn new(
+        receiver: Receiver,
+        wait: WaitStrategy,
+        unroute: impl FnOnce(&Inbox) + Send + Sync + 'static,
+    ) -> Self {
+        Self {
+            receiver,
+            idle: Idle::new(wait),
+            event: None,
+            unroute: Some(Box::new(unroute)),
+            batch: Vec::new(),
+        }
+    }
+
+    /// Number of the subscription, unique in the broker.
+    pub fn id(&self) -> u64 {
+        self.receiver.inbox.id
+    }
+
+    /// The name it was given.
+    pub fn name(&self) -> Option<&str> {
+        self.receiver.inbox.name.as_deref()
+    }
+
+    /// Messages queued and not received. Exact when nobody publishes at the moment.
+    pub fn queued(&self) -> u64 {
+        self.receiver.inbox.depth()
+    }
+
+    /// Receives the next message, waiting as the subscription's [`WaitStrategy`] has it.
+    ///
+    /// # Errors
+    /// See [`RecvError`]. After [`Lagged`](RecvError::Lagged) the next call goes on.
+    #[inline]
+    pub fn recv(&mut self) -> Result<Message<'_>, RecvError> {
+        let address = self.wait_for_next(None)?.ok_or(RecvError::Closed)?;
+        Ok(self.receiver.message(address))
+    }
+
+    /// Receives the next message; `None` if there is none within `timeout`.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Option<Message<'_>>, RecvError> {
+        let deadline = self.receiver.engine.clock.now().saturating_add(timeout);
+        let address = self.wait_for_next(Some(deadline))?;
+        Ok(address.map(|address| self.receiver.message(address)))
+    }
+
+    /// Receives the next message if one is queued.
+    ///
+    /// # Errors
+    /// [`TryRecvError::Empty`] if none is; else as [`recv`](Self::recv).
+    #[inline]
+    pub fn try_recv(&mut self) -> Result<Message<'_>, TryRecvError> {
+        match self.take_next()? {
+            Some(address) => Ok(self.receiver.message(address)),
+            None => Err(TryRecvError::Empty),
+        }
+    }
+
+    /// Receives up to `most` messages, at least one, waiting for that as [`recv`](Self::recv)
+    /// does. Allocates nothing once its buffer has grown to `most` (8 bytes a message).
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub fn recv_batch(&mut self, most: usize) -> Result<Batch<'_>, RecvError> {
+        self.batch.clear();
+        if most > 0 {
+            match self.wait_for_next(None)? {
+                Some(address) => self.batch.push(address),
+                None => return Err(RecvError::Closed),
+            }
+            self.fill_batch(most);
+        }
+        Ok(Batch { subscription: self, at: 0 })
+    }
+
+    /// Receives up to `most` messages that are queued now; possibly none.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv).
+    pub fn try_recv_batch(&mut self, most: usize) -> Result<Batch<'_>, RecvError> {
+        self.batch.clear();
+        if most > 0 {
+            if let Some(address) = self.take_next()? {
+                self.batch.push(address);
+                self.fill_batch(most);
+            }
+        }
+        Ok(Batch { subscription: self, at: 0 })
+    }
+
+    fn fill_batch(&mut self, most: usize) {
+        // The rest comes from the same lane, whose slots are given back together.
+        while self.batch.len() < most {
+            match self.receiver.next_of_turn(most - self.batch.len()) {
+                Next::Record(address) => self.batch.push(address),
+                Next::Lagged(lost) => {
+                    self.receiver.untold += lost;
+                    break;
+                }
+                Next::CaughtUp | Next::Empty => break,
+            }
+        }
+        self.receiver.release();
+        self.settle_event();
+    }
+
+    /// Calls `f` with up to `most` messages that are queued now, in place and without waiting;
+    /// returns how many. The fastest way to receive.
+    ///
+    /// # Errors
+    /// As [`recv`](Self::recv); a loss behind the first message is told by the next call.
+    #[inline]
+    pub fn poll(&mut self, most: usize, f: impl FnMut(Message<'_>)) -> Result<usize, RecvError> {
+        self.check()?;
+        let state = self.receiver.inbox.state();
+        let count = self.receiver.poll(most, f)?;
+        if count > 0 {
+            self.idle.found();
+            if self.event.is_some() {
+                self.settle_event();
+            }
+            return Ok(count);
+        }
+        self.receiver.done_with_all();
+        self.settle_event();
+        ended(state).map_or(Ok(0), Err)
+    }
+
+    /// Waits until a message is queued, or there is something else to tell by the next call.
+    ///
+    /// # Errors
+    /// [`RecvError::InsideFilter`] or [`RecvError::Forked`]: what else there is, receiving tells.
+    pub fn wait(&mut self) -> Result<(), RecvError> {
+        self.check()?;
+        while self.receiver.inbox.state() == InboxState::Open && self.receiver.is_empty() {
+            self.rest(None);
+        }
+        Ok(())
+    }
+
+    /// The same, for at most `timeout`; whether there is something.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_timeout(&mut self, timeout: Duration) -> Result<bool, RecvError> {
+        self.check()?;
+        let deadline = self.receiver.engine.clock.now().saturating_add(timeout);
+        while self.receiver.inbox.state() == InboxState::Open && self.receiver.is_empty() {
+            if self.receiver.engine.clock.now() >= deadline {
+                return Ok(false);
+            }
+            self.rest(Some(deadline));
+        }
+        Ok(true)
+    }
+
+    /// A descriptor that is readable exactly while something can be received: for `poll`, `epoll`
+    /// and event loops. Level-triggered; what was queued before the first call counts. Do not read
+    /// from it. It stays the same, and valid as long as the subscription.
+    ///
+    /// # Errors
+    /// What the system says when it has no descriptor left.
+    pub fn event_fd(&mut self) -> io::Result<BorrowedFd<'_>> {
+        if self.event.is_none() {
+            let event = std::sync::Arc::new(EventFd::new()?);
+            event.set();
+            self.event = Some(event);
+            self.settle_event();
+        }
+        match &self.event {
+            Some(event) => Ok(event.as_fd()),
+            None => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    /// An iterator over the messages, which waits for each and ends when the broker closes. Losses
+    /// are items of their own.
+    pub fn iter(&mut self) -> Iter<'_> {
+        Iter { subscription: self }
+    }
+
+    fn check(&self) -> Result<(), RecvError> {
+        check(self.receiver.engine.generation)
+    }
+
+    /// The next record, if there is one now.
+    #[inline]
+    fn take_next(&mut self) -> Result<Option<usize>, RecvError> {
+        self.check()?;
+        self.receiver.done_with_older();
+        // What was published before the end is delivered before the end is told.
+        let state = self.receiver.inbox.state();
+        let next = self.receiver.next(1);
+        match next {
+            Next::Record(address) => {
+                self.receiver.release();
+                self.idle.found();
+                if self.event.is_some() {
+                    self.settle_event();
+                }
+                Ok(Some(address))
+            }
+            Next::Lagged(lost) => Err(RecvError::Lagged(lost)),
+            Next::Empty | Next::CaughtUp => {
+                self.receiver.done_with_all();
+                self.settle_event();
+                ended(state).map_or(Ok(None), Err)
+            }
+        }
+    }
+
+    /// The next record, waiting for it until `deadline`.
+    #[inline]
+    fn wait_for_next(&mut self, deadline: Option<Duration>) -> Result<Option<usize>, RecvError> {
+        loop {
+            if let Some(address) = self.take_next()? {
+                return Ok(Some(address));
+            }
+            if deadline.is_some_and(|deadline| self.receiver.engine.clock.now() >= deadline) {
+                return Ok(None);
+            }
+            self.rest(deadline);
+        }
+    }
+
+    /// Waits a little, or until woken.
+    fn rest(&mut self, deadline: Option<Duration>) {
+        if !self.idle.pause() {
+            return;
+        }
+        let me = current_thread().id();
+        let inbox = Arc::clone(&self.receiver.inbox);
+        inbox.arrivals.prepare(Waiter::this_thread());
+        if self.receiver.is_empty() && inbox.state() == InboxState::Open {
+            self.receiver.engine.clock.park_until(deadline);
+        }
+        inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Thread(t) if t.id() == me));
+    }
+
+    /// Keeps the eventfd readable exactly while there is something to receive.
+    #[inline]
+    fn settle_event(&mut self) {
+        if let Some(event) = self.event.clone() {
+            self.settle(&event);
+        }
+    }
+
+    #[cold]
+    fn settle(&mut self, event: &std::sync::Arc<EventFd>) {
+        let inbox = Arc::clone(&self.receiver.inbox);
+        // While the event waits in the cell, it is clear, and whoever brings something sets it.
+        if inbox.arrivals.has(|waiter| matches!(waiter, Waiter::Event(_)))
+            || !self.receiver.is_empty()
+        {
+            return;
+        }
+        event.clear();
+        inbox.arrivals.prepare(Waiter::Event(std::sync::Arc::clone(event)));
+        if !self.receiver.is_empty() || inbox.state() != InboxState::Open {
+            inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Event(_)));
+            event.set();
+        }
+    }
+}
+
+fn check(generation: Generation) -> Result<(), RecvError> {
+    if is_inside_filter() {
+        return Err(RecvError::InsideFilter);
+    }
+    if generation.is_over() {
+        return Err(RecvError::Forked);
+    }
+    Ok(())
+}
+
+/// What to tell of an inbox that is empty and was in `state` before it was found empty.
+fn ended(state: InboxState) -> Option<RecvError> {
+    match state {
+        InboxState::Open => None,
+        InboxState::Disconnected => Some(RecvError::Disconnected),
+        InboxState::Closed | InboxState::Ended => Some(RecvError::Closed),
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if self.receiver.engine.generation.is_over() {
+            return;
+        }
+        let inbox = Arc::clone(&self.receiver.inbox);
+        inbox.advance(InboxState::Ended);
+        if let Some(unroute) = self.unroute.take() {
+            unroute(&inbox);
+        }
+        self.receiver.discard();
+        inbox.wake_all();
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription")
+            .field("id", &self.id())
+            .field("name", &self.name())
+            .field("patterns", &self.receiver.inbox.interest.patterns)
+            .finish_non_exhaustive()
+    }
+}
+
+/// For event loops; call [`Subscription::event_fd`] first.
+impl AsRawFd for Subscription {
+    /// The eventfd, or -1 before the first call of [`Subscription::event_fd`].
+    fn as_raw_fd(&self) -> RawFd {
+        self.event.as_ref().map_or(-1, |event| event.fd())
+    }
+}
+
+/// Messages received together; an iterator over them. What is not iterated over is skipped.
+#[derive(Debug)]
+pub struct Batch<'a> {
+    subscription: &'a mut Subscription,
+    at: usize,
+}
+
+impl<'a> Batch<'a> {
+    /// How many messages there are.
+    pub fn len(&self) -> usize {
+        self.subscription.batch.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.subscription.batch.is_empty()
+    }
+
+    /// The messages, any number of times.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Message<'_>> {
+        let subscription = &*self.subscription;
+        subscription.batch.iter().map(|&address| subscription.receiver.message(address))
+    }
+}
+
+impl Batch<'_> {
+    /// The next message of the batch.
+    #[expect(clippy::should_implement_trait, reason = "an item borrows from the batch")]
+    pub fn next(&mut self) -> Option<Message<'_>> {
+        let address = *self.subscription.batch.get(self.at)?;
+        self.at += 1;
+        Some(self.subscription.receiver.message(address))
+    }
+}
+
+/// See [`Subscription::iter`].
+#[derive(Debug)]
+pub struct Iter<'a> {
+    subscription: &'a mut Subscription,
+}
+
+impl Iterator for Iter<'_> {
+    type Item = Result<OwnedMessage, RecvError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.subscription.recv() {
+            Ok(message) => Some(Ok(message.keep())),
+            Err(RecvError::Closed) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+impl<'a> IntoIterator for &'a mut Subscription {
+    type Item = Result<OwnedMessage, RecvError>;
+    type IntoIter = Iter<'a>;
+
+    fn into_iter(self) -> Iter<'a> {
+        self.iter()
+    }
+}
+
+/// The messages as a stream, on any async runtime. Ends when the broker closes; losses are items.
+impl futures_core::Stream for Subscription {
+    type Item = Result<OwnedMessage, RecvError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Option<Self::Item>> {
+        for attempt in 0..2 {
+            match self.try_recv() {
+                Ok(message) => {
+                    let kept = message.keep();
+                    self.receiver.inbox.arrivals.cancel(|w| matches!(w, Waiter::Waker(_)));
+                    return Poll::Ready(Some(Ok(kept)));
+                }
+                Err(TryRecvError::Recv(RecvError::Closed)) => return Poll::Ready(None),
+                Err(TryRecvError::Recv(error)) => return Poll::Ready(Some(Err(error))),
+                Err(TryRecvError::Empty) if attempt == 0 => {
+                    let arrivals = &self.receiver.inbox.arrivals;
+                    arrivals.cancel(|waiter| matches!(waiter, Waiter::Waker(_)));
+                    arrivals.prepare(Waiter::Waker(task.waker().clone()));
+                }
+                Err(TryRecvError::Empty) => {}
+            }
+        }
+        Poll::Pending
+    }
+}

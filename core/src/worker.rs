@@ -1,0 +1,789 @@
+//! Delivery workers: the threads that run handlers.
+//!
+//! A handler subscription is a [`Task`]. Arrivals queue it, a worker takes it from the queue and
+//! runs its handler over what has come, and goes back for the next. A task is with one worker at a
+//! time, so its messages are handled in order.
+//!
+//! The queue is one for all workers. So a handler that blocks holds up its own worker and nobody
+//! else's messages, as long as another worker is free; where none is, the supervisor sees within
+//! [`STALL`] that the queue does not move, and starts another worker, which leaves again when it
+//! is not needed.
+//!
+//! | state of a task | who moves it on |
+//! |---|---|
+//! | idle: waits for arrivals | whoever brings them, to queued |
+//! | queued | the worker that takes it, to running |
+//! | running | its worker, to idle or queued |
+//! | running, with news | its worker, to queued |
+//! | ended: unsubscribed or closed | nobody |
+
+use crate::breaker::{Breaker, BreakerState};
+use crate::clock::Clock;
+use crate::config::{CircuitBreaker, WaitStrategy};
+use crate::idle::Idle;
+use crate::inbox::{Inbox, InboxState};
+use crate::lane::Next;
+use crate::message::Message;
+use crate::subscription::Receiver;
+use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Counter, Ordering};
+use crate::wait::{Schedule, Waiter};
+use std::any::Any;
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+/// How long queued work may wait before another worker is started.
+const STALL: Duration = Duration::from_millis(10);
+
+/// Workers there can be, however many handlers block.
+const MAX_WORKERS: usize = 512;
+
+/// Messages a task handles before others get their turn.
+const SLICE: usize = 256;
+
+/// Looks in vain at a task's inbox before its worker leaves it.
+const LINGER: u32 = 200;
+
+/// What a handler returned, as text where it failed.
+pub(crate) type Handled = Result<(), String>;
+
+/// What can be returned by a handler: nothing, or a result whose error counts as a failure.
+pub trait HandlerResult {
+    /// Nothing, or why it failed.
+    ///
+    /// # Errors
+    /// The error's text.
+    fn into_handled(self) -> Result<(), String>;
+}
+
+impl HandlerResult for () {
+    fn into_handled(self) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+impl<E: fmt::Display> HandlerResult for Result<(), E> {
+    fn into_handled(self) -> Result<(), String> {
+        self.map_err(|error| error.to_string())
+    }
+}
+
+/// A handler's failure, as it is reported to `on_error`.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct HandlerError<'a> {
+    /// The message that was not handled.
+    pub message: Message<'a>,
+    /// What the handler returned, or what it panicked with.
+    pub reason: &'a str,
+    /// Whether it panicked.
+    pub panicked: bool,
+}
+
+/// A handler, with what it was given of a message turned into what the worker wants.
+pub(crate) type HandlerFn = dyn FnMut(&Message<'_>) -> Handled + Send;
+/// A function that is told of failures.
+pub(crate) type OnError = dyn FnMut(HandlerError<'_>) + Send;
+
+thread_local! {
+    /// The task whose handler this thread is running, 0 for none.
+    static RUNNING: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Marks the thread as being inside a task.
+struct InsideHandler {
+    outer: u64,
+}
+
+impl InsideHandler {
+    fn enter(id: u64) -> Self {
+        Self { outer: RUNNING.replace(id) }
+    }
+}
+
+impl Drop for InsideHandler {
+    fn drop(&mut self) {
+        RUNNING.set(self.outer);
+    }
+}
+
+const IDLE: u8 = 0;
+const QUEUED: u8 = 1;
+const ACTIVE: u8 = 2;
+const ACTIVE_WITH_NEWS: u8 = 3;
+const ENDED: u8 = 4;
+
+/// What belongs to whoever runs a task.
+struct Running {
+    receiver: Receiver,
+    handler: Box<HandlerFn>,
+    on_error: Option<Box<OnError>>,
+    breaker: Breaker,
+    /// Dedicated threads wait by themselves.
+    idle: Idle,
+}
+
+impl fmt::Debug for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").field("receiver", &self.receiver).finish_non_exhaustive()
+    }
+}
+
+/// A handler subscription.
+#[derive(Debug)]
+pub(crate) struct Task {
+    pub(crate) inbox: Arc<Inbox>,
+    pool: std::sync::Weak<Workers>,
+    state: AtomicU8,
+    /// Taken by whoever made the state ACTIVE; `None` when the task has ended for good.
+    running: Mutex<Option<Running>>,
+    pub(crate) failures: Counter,
+    pub(crate) panics: Counter,
+    pub(crate) breaker: AtomicU8,
+}
+
+/// How a handler subscription is set up.
+pub(crate) struct TaskConfig {
+    pub(crate) handler: Box<HandlerFn>,
+    pub(crate) on_error: Option<Box<OnError>>,
+    pub(crate) breaker: Option<CircuitBreaker>,
+    pub(crate) wait: WaitStrategy,
+}
+
+impl Task {
+    pub(crate) fn new(
+        receiver: Receiver,
+        config: TaskConfig,
+        pool: &std::sync::Arc<Workers>,
+    ) -> std::sync::Arc<Self> {
+        std::sync::Arc::new(Self {
+            inbox: Arc::clone(&receiver.inbox),
+            pool: std::sync::Arc::downgrade(pool),
+            state: AtomicU8::new(IDLE),
+            running: Mutex::new(Some(Running {
+                receiver,
+                handler: config.handler,
+                on_error: config.on_error,
+                breaker: Breaker::new(config.breaker),
+                idle: Idle::new(config.wait),
+            })),
+            failures: Counter::default(),
+            panics: Counter::default(),
+            breaker: AtomicU8::new(BreakerState::Closed as u8),
+        })
+    }
+
+    pub(crate) fn breaker_state(&self) -> BreakerState {
+        match self.breaker.load(Ordering::Relaxed) {
+            0 => BreakerState::Closed,
+            1 => BreakerState::Open,
+            _ => BreakerState::HalfOpen,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
+        // Handlers' panics are caught inside, so the lock is never poisoned by user code.
+        self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Whether the calling thread is inside this task's handler.
+    pub(crate) fn is_own_thread(&self) -> bool {
+        RUNNING.get() == self.inbox.id
+    }
+
+    /// Ends the task: its handler does not run any more when this returns, except when it is the
+    /// handler that calls; then it does not run again. False if it was still running at
+    /// `deadline`.
+    pub(crate) fn end(&self, deadline: Option<Instant>) -> bool {
+        self.inbox.advance(InboxState::Ended);
+        self.inbox.wake_all();
+        if self.is_own_thread() {
+            // Its worker looks at the inbox's state when the handler has returned.
+            return true;
+        }
+        let mut running = loop {
+            match self.running.try_lock() {
+                Ok(running) => break running,
+                Err(std::sync::TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+                Err(std::sync::TryLockError::WouldBlock) => {
+                    if !self.wait_for_handler(deadline) {
+                        return false;
+                    }
+                }
+            }
+        };
+        self.finish(&mut running);
+        true
+    }
+
+    /// Waits until the task's worker is done with it for now.
+    fn wait_for_handler(&self, deadline: Option<Instant>) -> bool {
+        let Some(deadline) = deadline else {
+            drop(self.lock());
+            return true;
+        };
+        // The worker that holds the lock finishes the task itself, and tells.
+        let me = thread::current();
+        self.inbox.space.prepare(Waiter::Thread(me.clone()));
+        let free = || !matches!(self.running.try_lock(), Err(std::sync::TryLockError::WouldBlock));
+        let mut done = free();
+        while !done && Instant::now() < deadline {
+            thread::park_timeout(deadline - Instant::now());
+            done = free();
+        }
+        self.inbox
+            .space
+            .cancel(|waiter| matches!(waiter, Waiter::Thread(other) if other.id() == me.id()));
+        done
+    }
+
+    /// Drops what the task was running with: queued messages are thrown away, the handler dropped.
+    fn finish(&self, running: &mut Option<Running>) {
+        self.state.store(ENDED, Ordering::Release);
+        if let Some(mut ended) = running.take() {
+            ended.receiver.discard();
+            // A handler that panics when it is dropped harms nobody else.
+            drop(catch_unwind(AssertUnwindSafe(|| drop(ended))));
+        }
+    }
+
+    /// Handles up to a slice of messages; what to do with the task next.
+    fn run(self: &std::sync::Arc<Self>, clock: &Clock, most: usize) -> After {
+        let mut guard = self.lock();
+        let Some(running) = guard.as_mut() else { return After::Ended };
+        let mut left = match running.breaker.admits(clock.now(), most) {
+            Ok(admitted) => admitted,
+            Err(until) => return After::Pause(until),
+        };
+        self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
+        let mut after = After::More;
+        let _inside = InsideHandler::enter(self.inbox.id);
+        while left > 0 {
+            if self.inbox.state() == InboxState::Ended {
+                self.finish(&mut guard);
+                drop(guard);
+                self.inbox.wake_all();
+                return After::Ended;
+            }
+            running.receiver.done_with_older();
+            match running.receiver.next(left) {
+                Next::Record(address) => {
+                    left -= 1;
+                    // The slot is free as soon as the handler has the message.
+                    running.receiver.release();
+                    if !self.handle(running, address, clock) {
+                        break;
+                    }
+                }
+                // Counted by the lane; a handler has no other place to be told.
+                Next::Lagged(lost) => {
+                    tracing::debug!(subscription = self.inbox.id, lost, "messages were lost");
+                }
+                Next::Empty | Next::CaughtUp => {
+                    running.receiver.done_with_all();
+                    after = After::Empty;
+                    break;
+                }
+            }
+        }
+        self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
+        after
+    }
+
+    /// Runs the handler on one message. False if the breaker has opened.
+    #[inline]
+    fn handle(&self, running: &mut Running, address: usize, clock: &Clock) -> bool {
+        let message = running.receiver.message(address);
+        let handler = &mut running.handler;
+        match catch_unwind(AssertUnwindSafe(|| handler(&message))) {
+            Ok(Ok(())) => running.breaker.record(true, || clock.now()),
+            Ok(Err(reason)) => {
+                self.failures.add(1);
+                report(self.inbox.id, &mut running.on_error, message, &reason, false);
+                running.breaker.record(false, || clock.now())
+            }
+            Err(panic) => {
+                self.failures.add(1);
+                self.panics.add(1);
+                let reason = panic_text(&*panic);
+                report(self.inbox.id, &mut running.on_error, message, reason, true);
+                drop_quietly(panic);
+                running.breaker.record(false, || clock.now())
+            }
+        }
+    }
+
+    /// Goes to sleep until something arrives; false if it has already.
+    fn sleep(self: &std::sync::Arc<Self>) -> bool {
+        self.inbox.arrivals.prepare(Waiter::Work(std::sync::Arc::clone(self) as _));
+        let is_empty = self.lock().as_mut().is_none_or(|running| running.receiver.is_empty());
+        if !is_empty || self.inbox.state() == InboxState::Ended {
+            self.inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Work(_)));
+            return false;
+        }
+        // What has come meanwhile has queued the task, or left word.
+        self.state.compare_exchange(ACTIVE, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The loop of a handler that has a thread of its own.
+    pub(crate) fn run_dedicated(self: &std::sync::Arc<Self>, clock: &Clock) {
+        loop {
+            match self.run(clock, SLICE) {
+                After::Ended => return,
+                After::More => {}
+                After::Pause(until) => clock.park_until(Some(until)),
+                After::Empty => {
+                    if self.inbox.state() == InboxState::Closed {
+                        let mut running = self.lock();
+                        return self.finish(&mut running);
+                    }
+                    let park = self.lock().as_mut().is_some_and(|running| running.idle.pause());
+                    if park {
+                        self.inbox.arrivals.prepare(Waiter::this_thread());
+                        let is_empty = self.lock().as_mut().is_none_or(|r| r.receiver.is_empty());
+                        if is_empty && self.inbox.state() == InboxState::Open {
+                            thread::park();
+                        }
+                        let me = thread::current().id();
+                        self.inbox.arrivals.cancel(
+                            |waiter| matches!(waiter, Waiter::Thread(other) if other.id() == me),
+                        );
+                    }
+                    continue;
+                }
+            }
+            if let Some(running) = self.lock().as_mut() {
+                running.idle.found();
+            }
+        }
+    }
+
+    /// Whether nothing is queued for it and its handler does not run.
+    pub(crate) fn is_drained(&self) -> bool {
+        match self.running.try_lock() {
+            Ok(mut running) => running.as_mut().is_none_or(|running| running.receiver.is_empty()),
+            Err(_) => false,
+        }
+    }
+}
+
+impl Schedule for Task {
+    fn schedule(self: std::sync::Arc<Self>) {
+        let mut state = self.state.load(Ordering::Acquire);
+        loop {
+            let next = match state {
+                IDLE => QUEUED,
+                ACTIVE => ACTIVE_WITH_NEWS,
+                _ => return,
+            };
+            match self.state.compare_exchange(state, next, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) if next == QUEUED => {
+                    if let Some(pool) = self.pool.upgrade() {
+                        pool.push(self);
+                    }
+                    return;
+                }
+                Ok(_) => return,
+                Err(now) => state = now,
+            }
+        }
+    }
+}
+
+/// What a worker does with a task that it has run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum After {
+    /// There is more: queue it again.
+    More,
+    Empty,
+    /// Its breaker is open until then.
+    Pause(Duration),
+    Ended,
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("panic of an unknown type")
+}
+
+/// A panic's payload may panic itself when it is dropped.
+fn drop_quietly(panic: Box<dyn Any + Send>) {
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
+    }
+}
+
+fn report(
+    subscription: u64,
+    on_error: &mut Option<Box<OnError>>,
+    message: Message<'_>,
+    reason: &str,
+    panicked: bool,
+) {
+    tracing::warn!(subscription, topic = message.topic(), reason, panicked, "a handler failed");
+    if let Some(on_error) = on_error {
+        let error = HandlerError { message, reason, panicked };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| on_error(error))) {
+            tracing::error!(subscription, "on_error panicked");
+            drop_quietly(panic);
+        }
+    }
+}
+
+/// The pool of delivery workers, with its supervisor.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    queue: Mutex<Queue>,
+    /// Told when there is work, or when it is time to stop.
+    work: Condvar,
+    clock: Clock,
+    /// Workers that are always there.
+    base: usize,
+    /// Index into the allowed CPUs of the first worker, if they are to be pinned.
+    pin_first: Option<usize>,
+    /// Tasks in the queue; read without the lock by workers that linger.
+    queued: AtomicU64,
+    stopping: AtomicBool,
+    supervisor: std::sync::OnceLock<Thread>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Threads that have not ended.
+    alive: Mutex<usize>,
+    /// Told when a thread ends, and when a task of a closed broker is drained.
+    progress: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    tasks: VecDeque<std::sync::Arc<Task>>,
+    /// Since when the oldest of them has waited.
+    waiting_since: Option<Instant>,
+    /// Tasks whose breaker is open, by when to try them.
+    paused: BinaryHeap<Reverse<Paused>>,
+    workers: usize,
+    idle: usize,
+    started: usize,
+}
+
+#[derive(Debug)]
+struct Paused {
+    until: Duration,
+    task: std::sync::Arc<Task>,
+}
+
+impl PartialEq for Paused {
+    fn eq(&self, other: &Self) -> bool {
+        self.until == other.until
+    }
+}
+impl Eq for Paused {}
+impl PartialOrd for Paused {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Paused {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.until.cmp(&other.until)
+    }
+}
+
+impl Workers {
+    /// Starts `base` workers and their supervisor.
+    ///
+    /// # Errors
+    /// What the system says when it has no thread left.
+    pub(crate) fn start(
+        base: usize,
+        pin_first: Option<usize>,
+        clock: Clock,
+    ) -> std::io::Result<std::sync::Arc<Self>> {
+        let pool = std::sync::Arc::new(Self {
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            clock,
+            base,
+            pin_first,
+            queued: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+            supervisor: std::sync::OnceLock::new(),
+            threads: Mutex::default(),
+            alive: Mutex::default(),
+            progress: Condvar::new(),
+        });
+        let supervisor = pool.spawn("slipring-supervisor".into(), Self::supervise)?;
+        // Set before any work can be pushed.
+        let _ = pool.supervisor.set(supervisor);
+        for _ in 0..base {
+            if let Err(error) = pool.start_worker() {
+                pool.stop(Instant::now());
+                return Err(error);
+            }
+        }
+        Ok(pool)
+    }
+
+    /// Starts a thread and keeps count of it.
+    fn spawn(
+        self: &std::sync::Arc<Self>,
+        name: String,
+        work: impl FnOnce(&std::sync::Arc<Self>) + Send + 'static,
+    ) -> std::io::Result<Thread> {
+        *self.alive() += 1;
+        let pool = std::sync::Arc::clone(self);
+        let spawned = thread::Builder::new().name(name).spawn(move || {
+            work(&pool);
+            *pool.alive() -= 1;
+            pool.progress.notify_all();
+        });
+        match spawned {
+            Ok(handle) => {
+                let thread = handle.thread().clone();
+                let mut threads =
+                    self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                threads.retain(|thread| !thread.is_finished());
+                threads.push(handle);
+                Ok(thread)
+            }
+            Err(error) => {
+                *self.alive() -= 1;
+                Err(error)
+            }
+        }
+    }
+
+    fn alive(&self) -> MutexGuard<'_, usize> {
+        self.alive.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Waits until `done`, asked whenever something has moved, or until `deadline`.
+    pub(crate) fn wait_until(&self, deadline: Instant, done: impl Fn(usize) -> bool) -> bool {
+        let mut alive = self.alive();
+        loop {
+            if done(*alive) {
+                return true;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            alive = match self.progress.wait_timeout(alive, left) {
+                Ok((alive, _)) => alive,
+                Err(poisoned) => poisoned.into_inner().0,
+            };
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        // No foreign code runs under this lock.
+        self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn start_worker(self: &std::sync::Arc<Self>) -> std::io::Result<()> {
+        let number = {
+            let mut queue = self.lock();
+            queue.workers += 1;
+            queue.started += 1;
+            queue.started - 1
+        };
+        let started = self.spawn(format!("slipring-{number}"), move |pool| {
+            if let Some(first) = pool.pin_first {
+                crate::pin::pin_current_thread(first + number % pool.base);
+            }
+            pool.work();
+        });
+        if started.is_err() {
+            self.lock().workers -= 1;
+        }
+        started.map(drop)
+    }
+
+    /// Starts a thread for one handler alone.
+    pub(crate) fn start_dedicated(
+        self: &std::sync::Arc<Self>,
+        task: std::sync::Arc<Task>,
+    ) -> std::io::Result<()> {
+        let name = format!("slipring-handler-{}", task.inbox.id);
+        self.spawn(name, move |pool| task.run_dedicated(&pool.clock)).map(drop)
+    }
+
+    /// Queues a task whose state is QUEUED.
+    fn push(&self, task: std::sync::Arc<Task>) {
+        let mut queue = self.lock();
+        queue.tasks.push_back(task);
+        queue.waiting_since.get_or_insert_with(Instant::now);
+        self.queued.store(queue.tasks.len() as u64, Ordering::Relaxed);
+        let nobody = queue.idle == 0;
+        drop(queue);
+        self.work.notify_one();
+        if nobody {
+            self.call_supervisor();
+        }
+    }
+
+    fn call_supervisor(&self) {
+        if let Some(supervisor) = self.supervisor.get() {
+            supervisor.unpark();
+        }
+    }
+
+    /// A worker's loop.
+    fn work(&self) {
+        while let Some(task) = self.take() {
+            task.state.store(ACTIVE, Ordering::Release);
+            let after = self.run(&task);
+            let drained = after == After::Empty && task.inbox.state() != InboxState::Open;
+            self.settle(task, after);
+            if drained || after == After::Ended {
+                drop(self.alive());
+                self.progress.notify_all();
+            }
+        }
+    }
+
+    /// The next task; `None` when the worker is to leave.
+    fn take(&self) -> Option<std::sync::Arc<Task>> {
+        let mut queue = self.lock();
+        loop {
+            if let Some(task) = queue.tasks.pop_front() {
+                queue.waiting_since = (!queue.tasks.is_empty()).then(Instant::now);
+                self.queued.store(queue.tasks.len() as u64, Ordering::Relaxed);
+                return Some(task);
+            }
+            let superfluous = queue.workers > self.base && queue.idle > 0;
+            if self.stopping.load(Ordering::Acquire) || superfluous {
+                queue.workers -= 1;
+                return None;
+            }
+            queue.idle += 1;
+            queue = self.work.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner());
+            queue.idle -= 1;
+        }
+    }
+
+    /// Runs a task until it is empty and stays so for a little, or others wait.
+    fn run(&self, task: &std::sync::Arc<Task>) -> After {
+        let mut idle = Idle::new(WaitStrategy::BusySpin);
+        let mut looks = 0;
+        loop {
+            match task.run(&self.clock, SLICE) {
+                After::More => {
+                    idle.found();
+                    looks = 0;
+                    if self.queued.load(Ordering::Relaxed) > 0 {
+                        return After::More;
+                    }
+                }
+                After::Empty if looks < LINGER && self.queued.load(Ordering::Relaxed) == 0 => {
+                    looks += 1;
+                    idle.pause();
+                    if self.lingers_in_vain(task) {
+                        continue;
+                    }
+                    idle.found();
+                    looks = 0;
+                }
+                after => return after,
+            }
+        }
+    }
+
+    fn lingers_in_vain(&self, task: &Task) -> bool {
+        task.lock().as_mut().is_none_or(|running| running.receiver.is_empty())
+    }
+
+    fn settle(&self, task: std::sync::Arc<Task>, after: After) {
+        match after {
+            After::Ended => {}
+            After::More => self.requeue(task),
+            After::Empty => {
+                if !task.sleep() && task.state.load(Ordering::Acquire) != ENDED {
+                    self.requeue(task);
+                }
+            }
+            After::Pause(until) => {
+                // It stays ACTIVE, so arrivals do not queue it; the supervisor does.
+                self.lock().paused.push(Reverse(Paused { until, task }));
+                self.call_supervisor();
+            }
+        }
+    }
+
+    fn requeue(&self, task: std::sync::Arc<Task>) {
+        task.state.store(QUEUED, Ordering::Release);
+        self.push(task);
+    }
+
+    /// The supervisor's loop: starts workers where work waits too long, and queues tasks whose
+    /// pause is over. Sleeps as long as there is nothing of the kind.
+    fn supervise(self: &std::sync::Arc<Self>) {
+        while !self.stopping.load(Ordering::Acquire) {
+            let now = self.clock.now();
+            let mut due = Vec::new();
+            let (stalled, waiting, next_pause) = {
+                let mut queue = self.lock();
+                while queue.paused.peek().is_some_and(|Reverse(paused)| paused.until <= now) {
+                    due.extend(queue.paused.pop().map(|Reverse(paused)| paused.task));
+                }
+                let waited = queue.waiting_since.map(|since| since.elapsed());
+                let helpless = queue.idle == 0;
+                (
+                    helpless
+                        && queue.workers < MAX_WORKERS
+                        && waited.is_some_and(|waited| waited >= STALL),
+                    helpless && waited.is_some(),
+                    queue.paused.peek().map(|Reverse(paused)| paused.until),
+                )
+            };
+            let woken = !due.is_empty();
+            for task in due {
+                self.requeue(task);
+            }
+            if stalled {
+                if let Err(error) = self.start_worker() {
+                    tracing::error!(%error, "handlers block, and no worker can be started");
+                }
+            }
+            if woken {
+                continue;
+            }
+            if waiting {
+                thread::park_timeout(STALL);
+            } else {
+                self.clock.park_until(next_pause);
+            }
+        }
+    }
+
+    /// Stops all threads when they are done with what they are at; waits for those that are, until
+    /// `deadline`. False if some thread is still inside a handler.
+    pub(crate) fn stop(&self, deadline: Instant) -> bool {
+        {
+            let mut queue = self.lock();
+            self.stopping.store(true, Ordering::Release);
+            queue.paused.clear();
+        }
+        self.work.notify_all();
+        self.call_supervisor();
+        let threads = std::mem::take(
+            &mut *self.threads.lock().unwrap_or_else(|poisoned| poisoned.into_inner()),
+        );
+        // Called from a handler, its own thread cannot be waited for.
+        let me = thread::current().id();
+        let own = threads.iter().filter(|handle| handle.thread().id() == me).count();
+        let all = self.wait_until(deadline, |alive| alive <= own);
+        for handle in threads {
+            if handle.thread().id() != me && (all || handle.is_finished()) {
+                drop(handle.join());
+            }
+        }
+        all
+    }
+}
