@@ -4,13 +4,24 @@
 /// name that ends in `/` is a folder: one room, whose files may use each other.
 pub(crate) const LAYERS: &[&[&str]] = &[
     &["sync.rs", "error.rs", "event.rs", "fork.rs"],
-    &["config.rs", "clock.rs", "topic.rs", "filter.rs", "overlay.rs", "chunk.rs", "baton.rs"],
+    &[
+        "config.rs",
+        "clock.rs",
+        "topic.rs",
+        "filter.rs",
+        "overlay.rs",
+        "chunk.rs",
+        "baton.rs",
+        "pin.rs",
+    ],
     &["message.rs", "ring.rs", "lossy.rs", "snapshot.rs", "wait.rs", "idle.rs"],
     &["trie.rs", "store/", "log.rs", "interest.rs"],
     &["ledger.rs", "lane.rs"],
     &["inbox.rs"],
     &["shard.rs"],
-    &["publisher.rs", "subscription.rs", "worker.rs", "group.rs", "catchup.rs", "breaker.rs"],
+    &["publisher.rs", "breaker.rs", "catchup.rs"],
+    &["subscription.rs", "group.rs"],
+    &["worker.rs"],
     &["broker.rs", "metrics.rs"],
     &["lib.rs"],
 ];
@@ -40,4 +51,4 @@ pub(crate) const UNSAFE_ROOMS: &[&str] = &[
 
 /// Files that are longer than the limit already, with the length they must not exceed.
 pub(crate) const LONG_FILES: &[(&str, usize)] =
-    &[("core/src/filter.rs", 1000), ("core/src/trie.rs", 1200)];
+    &[("core/src/broker.rs", 1040), ("core/src/filter.rs", 1000), ("core/src/trie.rs", 1200)];

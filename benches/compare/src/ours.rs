@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use slipring::internals::{Snapshot, Trie};
 use slipring::{
-    Broker, Filter, NewMessage, Outcome, Overflow, Pattern, Subscription, Topic, WaitStrategy,
+    Broker, Filter, Message, NewMessage, Overflow, Pattern, Subscription, Topic, WaitStrategy,
 };
 
 use crate::cpu::{self, Role};
@@ -82,11 +82,17 @@ fn publish(topic: &Topic, messages: u64, batch: usize, len: usize) {
     }
 }
 
+#[inline(always)]
+fn poll(subscription: &mut Subscription, most: usize, tally: &mut Tally) -> usize {
+    let taken = subscription.poll(most, |message| tally.see(message.payload()));
+    taken.expect("nothing is lost")
+}
+
 fn drain(subscription: &mut Subscription, messages: u64) -> Tally {
     let mut tally = Tally::default();
     while tally.count < messages {
-        if subscription.poll(POLL, |message| tally.see(message.payload())) == 0 {
-            spin_loop();
+        if poll(subscription, POLL, &mut tally) == 0 {
+            subscription.wait().expect("nothing hinders waiting");
         }
     }
     tally
@@ -115,13 +121,12 @@ impl Side for Slipring {
             .capacity(CAPACITY)
             .overflow(Overflow::Block { timeout: None })
             .wait(WaitStrategy::BusySpin)
-            .handler(move |message| {
+            .handler(move |message: &Message<'_>| {
                 tally.see(message.payload());
                 if tally.count == messages {
                     assert_eq!(tally, Tally::of(messages, 1), "messages were lost");
                     signal.store(true, Ordering::Release);
                 }
-                Outcome::Success
             })
             .expect("a handler subscribes");
         let topic = topic(&broker, TOPIC);
@@ -210,7 +215,7 @@ impl Side for Slipring {
                 let mut tally = Tally::default();
                 while tally.count < expected.count {
                     for subscription in &mut subscriptions {
-                        subscription.poll(BURST, |message| tally.see(message.payload()));
+                        poll(subscription, BURST, &mut tally);
                     }
                 }
                 tally
@@ -222,7 +227,7 @@ impl Side for Slipring {
         let broker = broker(BUDGET_BYTES);
         let _subscription = filter.then(|| {
             let filter = Filter::equals("region", "IN");
-            broker.subscription(PATTERN).filter(filter).open().expect("a subscription opens")
+            broker.subscription(PATTERN).filter_by(filter).open().expect("a subscription opens")
         });
         let topic = topic(&broker, TOPIC);
         pinned(|| {
@@ -256,7 +261,9 @@ impl Side for Slipring {
         let next = |subscription: &mut Subscription| {
             spin_for(|| {
                 let mut number = None;
-                subscription.poll(1, |message| number = Some(sequence_of(message.payload())));
+                let taken =
+                    subscription.poll(1, |message| number = Some(sequence_of(message.payload())));
+                taken.expect("nothing is lost");
                 number
             })
         };
