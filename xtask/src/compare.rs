@@ -106,6 +106,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_page_has_tables_then_bars_and_says_how_it_was_made() {
+        let page = page("## A\n| x |\n\nBAR A1 0.93x >=0.90x PASS\n", &["--quick"]);
+        let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text} in {page}"));
+        assert!(place("`cargo xtask bench-compare --quick`") < place("- kernel: "));
+        assert!(place("- kernel: ") < place("## A\n| x |"));
+        assert!(place("| x |") < place("## Bars\n\n```text\nBAR A1 0.93x >=0.90x PASS\n```"));
+    }
+
+    #[test]
     fn failed_bars_are_found() {
         let report = "| x |\nBAR A1 0.93x >=0.90x PASS\nBAR A2 0.80x >=1.20x FAIL\nBAR A5 - - SKIP no peer\n";
         assert_eq!(failed_bars(report), ["A2"]);
