@@ -539,10 +539,10 @@ impl Pins {
     #[inline]
     pub fn add(&mut self, address: usize) {
         let chunk = Chunk::of(address);
-        if self.chunk != Some(chunk) {
-            if let Some(before) = self.chunk.replace(chunk) {
-                self.older.push((before, std::mem::take(&mut self.count)));
-            }
+        if self.chunk != Some(chunk)
+            && let Some(before) = self.chunk.replace(chunk)
+        {
+            self.older.push((before, std::mem::take(&mut self.count)));
         }
         self.count += 1;
     }

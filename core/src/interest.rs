@@ -33,12 +33,17 @@ pub(crate) struct Interest {
     pub(crate) patterns: Vec<Pattern>,
     pub(crate) selector: Option<Selector>,
     /// How often a filter function panicked.
-    pub(crate) filter_panics: AtomicU64,
+    filter_panics: AtomicU64,
 }
 
 impl Interest {
     pub(crate) fn new(patterns: Vec<Pattern>, selector: Option<Selector>) -> Self {
         Self { patterns, selector, filter_panics: AtomicU64::new(0) }
+    }
+
+    /// How often the filter function panicked.
+    pub(crate) fn filter_panics(&self) -> u64 {
+        self.filter_panics.load(Ordering::Relaxed)
     }
 
     /// Whether one of the patterns matches `topic`.

@@ -162,7 +162,7 @@ pub(crate) struct Lane {
     write: CachePadded<UnsafeCell<WriteSide>>,
     read: CachePadded<UnsafeCell<ReadSide>>,
     gauge: Gauge,
-    log: std::sync::Arc<Log>,
+    log: Arc<Log>,
     cursor: CachePadded<AtomicU64>,
     /// For metrics.
     is_live: AtomicBool,
@@ -238,7 +238,7 @@ impl Lane {
         subscription: u64,
         capacity: usize,
         overflow: Overflow,
-        log: std::sync::Arc<Log>,
+        log: Arc<Log>,
         replay: Option<Replay>,
     ) -> Self {
         let (write_queue, read_queue, gauge) = if overflow == Overflow::DropOldest {

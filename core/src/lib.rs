@@ -19,6 +19,8 @@ mod leaf;
 mod log;
 mod lossy;
 mod message;
+#[cfg(not(slipring_loom))]
+mod metrics;
 mod overlay;
 mod path;
 mod pin;
@@ -26,9 +28,13 @@ mod prefetch;
 #[cfg(not(slipring_loom))]
 mod publisher;
 mod recent;
+#[cfg(not(slipring_loom))]
+mod registry;
 mod ring;
 mod shard;
 mod snapshot;
+#[cfg(not(slipring_loom))]
+mod subscribe;
 #[cfg(not(slipring_loom))]
 mod subscription;
 mod sync;
@@ -40,10 +46,7 @@ mod worker;
 
 pub use breaker::BreakerState;
 #[cfg(not(slipring_loom))]
-pub use broker::{
-    Broker, BrokerBuilder, CloseReport, HandlerSubscription, PartitionDescription,
-    SubscriptionBuilder, TopicDescription,
-};
+pub use broker::{Broker, BrokerBuilder, PartitionDescription, TopicDescription};
 pub use clock::{Clock, TestClock};
 pub use config::{CircuitBreaker, Overflow, Sequencer, Start, WaitStrategy, WhenFull};
 pub use error::{
@@ -54,7 +57,13 @@ pub use filter::{Filter, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
 pub use idle::Idle;
 pub use message::{Attributes, Message, MessageId, NewMessage, OwnedMessage};
 #[cfg(not(slipring_loom))]
+pub use metrics::{Metrics, ShardMetrics, SubscriptionMetrics, TopicMetrics};
+#[cfg(not(slipring_loom))]
 pub use publisher::{BatchError, BatchReceipt, CommitError, Loan, Receipt, Ticket, Topic};
+#[cfg(not(slipring_loom))]
+pub use registry::CloseReport;
+#[cfg(not(slipring_loom))]
+pub use subscribe::{HandlerSubscription, SubscriptionBuilder};
 #[cfg(not(slipring_loom))]
 pub use subscription::{Batch, Iter, Subscription};
 pub use topic::{MAX_NAME_LEN_BYTES, MAX_NAME_SEGMENTS, Pattern, TopicName, validate_name};

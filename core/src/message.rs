@@ -27,7 +27,7 @@ use std::ptr;
 const _: () = assert!(cfg!(target_endian = "little"), "records are little-endian in memory");
 
 /// Bytes of a record before its extension.
-pub const RECORD_HEADER: usize = 32;
+pub(crate) const RECORD_HEADER: usize = 32;
 
 const HAS_KEY: u32 = 1 << 24;
 const HAS_ID: u32 = 1 << 25;
@@ -500,7 +500,7 @@ pub(crate) struct Context {
 #[derive(Debug)]
 pub(crate) struct PartitionEntry {
     /// Its topic's name.
-    pub(crate) topic: std::sync::Arc<str>,
+    pub(crate) topic: Arc<str>,
     /// Whether its topic was deleted: its messages are not replayed any more.
     pub(crate) deleted: AtomicBool,
 }
@@ -596,14 +596,6 @@ pub struct OwnedMessage {
 }
 
 impl OwnedMessage {
-    /// Takes over one token of the chunk of the record at `address`.
-    ///
-    /// # Safety
-    /// A record is there and a token of its chunk is given away to the result.
-    pub(crate) unsafe fn adopt(address: usize, context: Arc<Context>) -> Self {
-        Self { address, context }
-    }
-
     /// The message, to be read.
     pub fn view(&self) -> Message<'_> {
         // SAFETY: the token held keeps the record.

@@ -53,7 +53,7 @@ struct Shared {
 
 /// The slots. Either end has its own handle to them, to get there without a detour.
 #[derive(Debug, Clone)]
-struct Slots(std::sync::Arc<[AtomicUsize]>);
+struct Slots(Arc<[AtomicUsize]>);
 
 impl Slots {
     #[inline]
@@ -222,6 +222,7 @@ impl Producer {
 
 /// A word taken from the ring, and what was lost just before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "internal; a reader handles all of them")]
 pub enum Slot {
     /// Nothing is there.
     Empty,

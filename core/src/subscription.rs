@@ -191,6 +191,9 @@ impl Receiver {
     }
 }
 
+/// Takes an inbox out of the routes.
+type Unroute = dyn FnOnce(&Inbox) + Send + Sync;
+
 /// A subscription whose messages are fetched by its owner.
 ///
 /// It may move between threads; it is one consumer, so receiving takes `&mut self`, and what is
@@ -212,9 +215,9 @@ impl Receiver {
 pub struct Subscription {
     receiver: Receiver,
     idle: Idle,
-    event: Option<std::sync::Arc<EventFd>>,
+    event: Option<Arc<EventFd>>,
     /// Takes the subscription out of the routes; the broker's part of unsubscribing.
-    unroute: Option<Box<dyn FnOnce(&Inbox) + Send + Sync>>,
+    unroute: Option<Box<Unroute>>,
     batch: Vec<usize>,
 }
 
@@ -303,11 +306,11 @@ impl Subscription {
     /// As [`recv`](Self::recv).
     pub fn try_recv_batch(&mut self, most: usize) -> Result<Batch<'_>, RecvError> {
         self.batch.clear();
-        if most > 0 {
-            if let Some(address) = self.take_next()? {
-                self.batch.push(address);
-                self.fill_batch(most);
-            }
+        if most > 0
+            && let Some(address) = self.take_next()?
+        {
+            self.batch.push(address);
+            self.fill_batch(most);
         }
         Ok(Batch { subscription: self, at: 0 })
     }
@@ -393,7 +396,7 @@ impl Subscription {
     /// What the system says when it has no descriptor left.
     pub fn event_fd(&mut self) -> io::Result<BorrowedFd<'_>> {
         if self.event.is_none() {
-            let event = std::sync::Arc::new(EventFd::new()?);
+            let event = Arc::new(EventFd::new()?);
             event.set();
             self.event = Some(event);
             self.settle_event();
@@ -477,7 +480,7 @@ impl Subscription {
     }
 
     #[cold]
-    fn settle(&mut self, event: &std::sync::Arc<EventFd>) {
+    fn settle(&mut self, event: &Arc<EventFd>) {
         let inbox = Arc::clone(&self.receiver.inbox);
         // While the event waits in the cell, it is clear, and whoever brings something sets it.
         if inbox.arrivals.has(|waiter| matches!(waiter, Waiter::Event(_)))
@@ -486,7 +489,7 @@ impl Subscription {
             return;
         }
         event.clear();
-        inbox.arrivals.prepare(Waiter::Event(std::sync::Arc::clone(event)));
+        inbox.arrivals.prepare(Waiter::Event(Arc::clone(event)));
         if !self.receiver.is_empty() || inbox.state() != InboxState::Open {
             inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Event(_)));
             event.set();

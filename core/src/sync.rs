@@ -35,11 +35,6 @@ mod imp {
         }
 
         #[inline(always)]
-        pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
-            f(self.0.get())
-        }
-
-        #[inline(always)]
         pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
             f(self.0.get())
         }
@@ -193,7 +188,9 @@ pub(crate) mod epoch {
     #[cfg(not(slipring_loom))]
     mod imp {
         #[derive(Debug)]
-        pub(crate) struct Guard(crossbeam_epoch::Guard);
+        pub(crate) struct Guard(
+            #[expect(dead_code, reason = "kept for its drop")] crossbeam_epoch::Guard,
+        );
 
         #[inline]
         pub(crate) fn pin() -> Guard {
@@ -216,7 +213,10 @@ pub(crate) mod epoch {
         }
 
         #[derive(Debug)]
-        pub(crate) struct Guard(loom::sync::RwLockReadGuard<'static, ()>);
+        pub(crate) struct Guard(
+            #[expect(dead_code, reason = "kept for its drop")]
+            loom::sync::RwLockReadGuard<'static, ()>,
+        );
 
         pub(crate) fn pin() -> Guard {
             Guard(PINS.read().expect("no model panics while it is pinned"))

@@ -13,6 +13,7 @@ use crate::sync::{AtomicBool, Mutex, Ordering, Thread, current_thread, heavy_fen
 
 /// How a waiter is told.
 #[derive(Debug)]
+#[expect(clippy::exhaustive_enums, reason = "internal")]
 pub enum Waiter {
     /// Unpark this thread.
     Thread(Thread),
