@@ -10,7 +10,7 @@ use crate::error::{ConfigError, InvalidFilter, NameRule, PublishError, Subscribe
 use crate::filter::Filter;
 use crate::fork::Generation;
 use crate::inbox::{Inbox, InboxState};
-use crate::interest::{FilterFn, Interest, Scan, Selector};
+use crate::interest::{FilterFn, Interest, Scan, Selector, is_inside_filter};
 use crate::lane::Replay;
 use crate::message::{Context, Message, NewMessage, PartitionEntry, Record};
 use crate::pin;
@@ -294,7 +294,8 @@ impl Broker {
     /// subscriptions that are pulled can still be received.
     ///
     /// May be called from inside a handler, which then is not waited for. Closing again does
-    /// nothing.
+    /// nothing, and neither does closing from inside a filter function, during which a shard is
+    /// held.
     pub fn close(&self, deadline: Duration) -> CloseReport {
         self.inner.close(deadline)
     }
@@ -410,6 +411,10 @@ impl Inner {
     }
 
     fn close(&self, deadline: Duration) -> CloseReport {
+        if is_inside_filter() {
+            tracing::error!("a filter function may not close the broker: it stays open");
+            return CloseReport::default();
+        }
         if self.engine.generation.is_over() || self.engine.closed.swap(true, Ordering::AcqRel) {
             return CloseReport::default();
         }
