@@ -1,5 +1,6 @@
 //! Bounds every wait of a test: a test that hangs aborts the run and says which it was.
 
+use std::io::Write;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,7 +19,9 @@ pub(crate) fn watch(seconds: u64) -> Watchdog {
     let limit = Duration::from_secs(seconds);
     thread::spawn(move || {
         if gone.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-            eprintln!("watchdog: {name} hangs: not done within {seconds} s");
+            // Not by `eprintln`, whose output the harness keeps for the end of the test.
+            let text = format!("watchdog: {name} hangs: not done within {seconds} s\n");
+            let _ = std::io::stderr().write_all(text.as_bytes());
             std::process::abort();
         }
     });
