@@ -506,6 +506,13 @@ impl Core {
         let mut ended = false;
         for target in &mut state.route {
             let overflow = target.inbox.overflow;
+            // Another partition, or another shard, may have disconnected it.
+            if matches!(overflow, Overflow::Disconnect { .. })
+                && target.inbox.state() != InboxState::Open
+            {
+                ended = true;
+                continue;
+            }
             let (pushed, matched) = if target.filtered {
                 self.push_filtered(target, addresses, now_us)
             } else {
