@@ -352,10 +352,13 @@ impl Lane {
                     let fits = ring.free(count);
                     // The tokens are handed out first: the reader may give them back at once.
                     appender.grant(chunk, fits as u64);
-                    ring.push(&addresses[..fits]);
                     if fits == count {
+                        ring.push(addresses);
                         side.full_since_us = None;
                         return Pushed::new(count, 0);
+                    }
+                    if fits > 0 {
+                        ring.push(&addresses[..fits]);
                     }
                     let lost = count - fits;
                     ring.lose(lost as u64);
@@ -514,6 +517,11 @@ impl Lane {
                         }
                         side.expired += 1;
                         continue;
+                    }
+                    // Told before anything is taken: what is taken cannot be displaced any more.
+                    let lost = ring.displaced();
+                    if lost > 0 {
+                        break Next::Lagged(lost);
                     }
                     *at = 0;
                     taken.resize(most.clamp(1, LOSSY_BATCH), 0);

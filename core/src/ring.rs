@@ -119,9 +119,11 @@ impl Producer {
         (free as usize).min(wanted)
     }
 
-    /// Pushes all of `words`. The caller has asked [`free`](Self::free) that they fit.
+    /// Pushes all of `words`, at least one: a loss is told with the first of them. The caller has
+    /// asked [`free`](Self::free) that they fit.
     #[inline]
     pub fn push(&mut self, words: &[usize]) {
+        debug_assert!(!words.is_empty(), "a loss would be told in a slot that is not ours");
         debug_assert!(self.free(words.len()) == words.len(), "push past what is free");
         let mut mark = if self.loss_untold { self.tell_loss() } else { 0 };
         for &word in words {
