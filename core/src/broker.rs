@@ -821,6 +821,12 @@ impl<'a> SubscriptionBuilder<'a> {
             check_subscription_name(name)?;
         }
         let inner = &self.broker.inner;
+        let (from_offset, from_us) = match self.start {
+            Start::Offset(offset) => (offset, 0),
+            // What is published from now on is not older.
+            Start::Time(us) if us > inner.engine.clock.unix_us() => (0, us),
+            _ => (0, 0),
+        };
         let id = {
             let mut control = inner.control();
             control.last_id += 1;
@@ -829,7 +835,7 @@ impl<'a> SubscriptionBuilder<'a> {
         Ok(Arc::new(Inbox::new(
             id,
             self.name.map(Into::into),
-            Interest::new(patterns, selector),
+            Interest::new(patterns, selector).from(from_offset, from_us),
             self.overflow,
             self.capacity,
             inner.engine.shards.len(),
@@ -889,60 +895,53 @@ impl Inner {
     /// For each shard, where to begin reading its log; `None` to begin now.
     fn replays(&self, inbox: &Inbox, start: Start) -> Option<Vec<Replay>> {
         let shards = &self.engine.shards;
-        let from = |cursor: &dyn Fn(&Shard) -> u64, scan: Scan| {
-            Some(
-                shards
-                    .iter()
-                    .map(|shard| Replay { cursor: cursor(shard), scan: scan.clone() })
-                    .collect(),
-            )
+        let replay = |cursor| Replay { cursor, scan: Scan::default() };
+        let from = |cursor: &dyn Fn(&Shard) -> u64| {
+            Some(shards.iter().map(|shard| replay(cursor(shard))).collect())
         };
         match start {
             Start::Now => None,
-            Start::Earliest => from(&|shard| shard.log.low(), Scan::default()),
-            Start::Offset(offset) => {
-                from(&|shard| shard.log.low(), Scan { from_offset: offset, ..Scan::default() })
+            Start::Earliest | Start::Offset(_) => from(&|shard| shard.log.low()),
+            Start::Time(from_us) => {
+                from(&|shard| shard.log.first_where(|record| published_us(record) >= from_us))
             }
-            Start::Time(from_us) => from(
-                &|shard| shard.log.first_where(|record| published_us(record) >= from_us),
-                Scan { from_us, ..Scan::default() },
-            ),
             Start::Last(count) => {
-                // The last `count` of each shard, and of those the latest `count`.
-                let mut last: Vec<(u64, usize, u64)> = shards
+                // The last `count` of each shard, and of those the latest `count`. Where none of a
+                // shard is among them, all is older that was there before the search began.
+                let heads: Vec<u64> = shards.iter().map(|shard| shard.log.head()).collect();
+                let mut last: Vec<(u64, usize, u64)> = heads
                     .iter()
+                    .zip(shards)
                     .enumerate()
-                    .flat_map(|(index, shard)| {
-                        self.last_of_shard(inbox, shard, count)
+                    .flat_map(|(index, (&head, shard))| {
+                        self.last_of_shard(inbox, shard, head, count)
                             .into_iter()
                             .map(move |(time, sequence)| (time, index, sequence))
                     })
                     .collect();
                 last.sort_unstable();
-                let first = last.len().saturating_sub(count);
-                let cursor = |index: usize, shard: &Shard| {
-                    last[first..]
-                        .iter()
-                        .filter(|&&(_, of, _)| of == index)
-                        .map(|&(_, _, sequence)| sequence)
-                        .min()
-                        .unwrap_or_else(|| shard.log.head())
-                };
-                let replays = shards.iter().enumerate().map(|(index, shard)| Replay {
-                    cursor: cursor(index, shard),
-                    scan: Scan::default(),
-                });
-                Some(replays.collect())
+                let mut cursors = heads;
+                for &(_, index, sequence) in &last[last.len().saturating_sub(count)..] {
+                    cursors[index] = cursors[index].min(sequence);
+                }
+                Some(cursors.into_iter().map(replay).collect())
             }
         }
     }
 
-    /// Publish times and sequences of the last `count` records of `shard` that `inbox` wants.
-    fn last_of_shard(&self, inbox: &Inbox, shard: &Shard, count: usize) -> Vec<(u64, u64)> {
+    /// Publish times and sequences of the last `count` records of `shard` before `head` that
+    /// `inbox` wants.
+    fn last_of_shard(
+        &self,
+        inbox: &Inbox,
+        shard: &Shard,
+        head: u64,
+        count: usize,
+    ) -> Vec<(u64, u64)> {
         let mut found = Vec::new();
         let mut scan = Scan::default();
         let pinned = epoch::pin();
-        let (low, mut next) = (shard.log.low(), shard.log.head());
+        let (low, mut next) = (shard.log.low(), head);
         while found.len() < count && next > low {
             next -= 1;
             let Some(record) = shard.log.pinned_record(next, &pinned) else { break };

@@ -32,13 +32,28 @@ impl fmt::Debug for Selector {
 pub(crate) struct Interest {
     pub(crate) patterns: Vec<Pattern>,
     pub(crate) selector: Option<Selector>,
+    /// Messages before this offset of their partition are not wanted,
+    from_offset: u64,
+    /// nor are those published before this time. Both may lie in the future.
+    from_us: u64,
     /// How often a filter function panicked.
     pub(crate) filter_panics: AtomicU64,
 }
 
 impl Interest {
     pub(crate) fn new(patterns: Vec<Pattern>, selector: Option<Selector>) -> Self {
-        Self { patterns, selector, filter_panics: AtomicU64::new(0) }
+        let filter_panics = AtomicU64::new(0);
+        Self { patterns, selector, from_offset: 0, from_us: 0, filter_panics }
+    }
+
+    /// The same, but not before `offset` in a partition, nor before the time `us`.
+    pub(crate) fn from(self, offset: u64, us: u64) -> Self {
+        Self { from_offset: offset, from_us: us, ..self }
+    }
+
+    /// Whether there are messages of its topics that it does not want.
+    pub(crate) fn is_selective(&self) -> bool {
+        self.selector.is_some() || self.from_offset > 0 || self.from_us > 0
     }
 
     /// Whether one of the patterns matches `topic`.
@@ -49,6 +64,9 @@ impl Interest {
     /// Whether the filter lets `record` through. A panicking filter counts as no match.
     #[inline]
     pub(crate) fn selects(&self, record: Record<'_>, context: &Arc<Context>) -> bool {
+        if record.offset() < self.from_offset || record.published_us() < self.from_us {
+            return false;
+        }
         match &self.selector {
             None => true,
             Some(Selector::Expression(filter)) => filter.matches(&InPlace(record)),
@@ -108,11 +126,7 @@ pub(crate) fn is_inside_filter() -> bool {
 /// partitions match.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scan {
-    /// Messages before this offset of their partition are not wanted.
-    pub(crate) from_offset: u64,
-    /// Nor are those published before this time.
-    pub(crate) from_us: u64,
-    pub(crate) partitions: HashMap<u32, bool>,
+    partitions: HashMap<u32, bool>,
 }
 
 impl Scan {
@@ -126,8 +140,6 @@ impl Scan {
         let partition = record.partition();
         let entry = &context.partitions[partition as usize];
         *self.partitions.entry(partition).or_insert_with(|| interest.matches_topic(&entry.topic))
-            && record.offset() >= self.from_offset
-            && record.published_us() >= self.from_us
             && !entry.deleted.load(Ordering::Relaxed)
             && interest.selects(record, context)
     }

@@ -279,13 +279,8 @@ impl Core {
                 return appended;
             }
             let address = claim.at() as usize;
-            let stop = self.make_room(claim.chunk().bytes()).or_else(|| {
-                // SAFETY: the claim's owner has written a whole record and keeps it.
-                let record = unsafe { Record::at(address) };
-                self.decide(state, record, waited)
-            });
-            if stop.is_some() {
-                appended.stop = stop;
+            appended.stop = self.make_room(claim.chunk().bytes());
+            if appended.stop.is_some() {
                 return appended;
             }
             let sequence = self.log.next();
@@ -296,8 +291,15 @@ impl Core {
                 partition: partition.id,
                 sequence_low: sequence as u32,
             };
+            // Before any filter looks at it; if it has to wait, it gets another place then.
             // SAFETY: the claim's record, which nobody else has seen yet.
             unsafe { message::stamp(claim.at(), place) };
+            // SAFETY: the claim's owner has written a whole record and keeps it.
+            let record = unsafe { Record::at(address) };
+            appended.stop = self.decide(state, record, waited);
+            if appended.stop.is_some() {
+                return appended;
+            }
             self.publish(state, &[address], now_us, &mut appended.outcome);
             self.log.retain_claimed(claim.chunk(), sequence);
             appended.count = 1;
@@ -338,7 +340,7 @@ impl Core {
                     state.route.push(Target {
                         inbox: Arc::clone(inbox),
                         lane: Arc::clone(lane),
-                        filtered: inbox.interest.selector.is_some(),
+                        filtered: inbox.interest.is_selective(),
                         touched: false,
                     });
                 }
