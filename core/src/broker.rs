@@ -366,12 +366,15 @@ impl Inner {
     /// Takes `inbox` out of the routes and out of what the broker knows.
     fn unroute(self: &std::sync::Arc<Self>, inbox: &Inbox) {
         let mut control = self.control();
+        if control.subscriptions.remove(&inbox.id).is_none() {
+            // It has been done, and the name may be somebody else's by now.
+            return;
+        }
         let mut routes = Routes::clone(&self.routing.load());
         for pattern in &inbox.interest.patterns {
             routes = routes.remove(pattern, inbox.id);
         }
         self.routing.store(std::sync::Arc::new(routes));
-        control.subscriptions.remove(&inbox.id);
         if let Some(name) = &inbox.name {
             control.names.remove(name);
         }
@@ -696,7 +699,8 @@ impl<'a> SubscriptionBuilder<'a> {
     /// Wants only messages for which `function` returns true.
     ///
     /// It runs on the publishing thread while a shard is held, so it must be quick, and must not
-    /// call the broker: such calls are refused. A panic counts as no match.
+    /// call the broker: such calls are refused. A panic counts as no match. What it has captured is
+    /// dropped some time after the subscription, on any thread, under the same conditions.
     pub fn filter_fn(
         self,
         function: impl Fn(&Message<'_>) -> bool + Send + Sync + 'static,
@@ -835,7 +839,7 @@ impl<'a> SubscriptionBuilder<'a> {
         Ok(Arc::new(Inbox::new(
             id,
             self.name.map(Into::into),
-            Interest::new(patterns, selector).from(from_offset, from_us),
+            Interest::new(patterns, selector, from_offset, from_us),
             self.overflow,
             self.capacity,
             inner.engine.shards.len(),

@@ -4,6 +4,7 @@ use crate::filter::{self, Filter};
 use crate::message::{Context, Message, Record};
 use crate::sync::{Arc, AtomicU64, Ordering};
 use crate::topic::Pattern;
+use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
@@ -41,14 +42,15 @@ pub(crate) struct Interest {
 }
 
 impl Interest {
-    pub(crate) fn new(patterns: Vec<Pattern>, selector: Option<Selector>) -> Self {
-        let filter_panics = AtomicU64::new(0);
-        Self { patterns, selector, from_offset: 0, from_us: 0, filter_panics }
-    }
-
-    /// The same, but not before `offset` in a partition, nor before the time `us`.
-    pub(crate) fn from(self, offset: u64, us: u64) -> Self {
-        Self { from_offset: offset, from_us: us, ..self }
+    /// What `patterns` match and `selector` wants, but nothing before the offset `from_offset` of
+    /// its partition, nor before the time `from_us`.
+    pub(crate) fn new(
+        patterns: Vec<Pattern>,
+        selector: Option<Selector>,
+        from_offset: u64,
+        from_us: u64,
+    ) -> Self {
+        Self { patterns, selector, from_offset, from_us, filter_panics: AtomicU64::new(0) }
     }
 
     /// Whether there are messages of its topics that it does not want.
@@ -77,11 +79,31 @@ impl Interest {
     fn ask(&self, function: &FilterFn, record: Record<'_>, context: &Arc<Context>) -> bool {
         let _inside = InsideFilter::enter();
         let message = Message { record, context };
-        catch_unwind(AssertUnwindSafe(|| function(&message))).unwrap_or_else(|_| {
+        catch_unwind(AssertUnwindSafe(|| function(&message))).unwrap_or_else(|panic| {
+            drop_quietly(panic);
             self.filter_panics.fetch_add(1, Ordering::Relaxed);
             tracing::error!(topic = message.topic(), "a filter panicked; it counts as no match");
             false
         })
+    }
+}
+
+impl Drop for Interest {
+    /// Routes let go of it at any time, also while a shard or the routes are held: what a filter
+    /// has captured may call the broker as little as the filter itself.
+    fn drop(&mut self) {
+        let _inside = InsideFilter::enter();
+        let selector = self.selector.take();
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(selector))) {
+            drop_quietly(panic);
+        }
+    }
+}
+
+/// A panic's payload may panic itself when it is dropped.
+pub(crate) fn drop_quietly(panic: Box<dyn Any + Send>) {
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
     }
 }
 
