@@ -5,7 +5,7 @@ fn main() {
     core_affinity::set_for_current(core_affinity::get_core_ids().unwrap()[0]);
     let topic = broker.topic("a/b").unwrap();
     let payload = [7u8; 64];
-    let n = 10_000_000u64;
+    let n: u64 = std::env::var("N").ok().and_then(|s| s.parse().ok()).unwrap_or(10_000_000);
     let time = |name: &str, f: &mut dyn FnMut()| {
         for _ in 0..2 {
             f();

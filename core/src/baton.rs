@@ -66,6 +66,9 @@ pub trait Guarded {
     /// What came up while the baton was held and is to be done without it.
     type Errands: Default;
 
+    /// Whether something came up.
+    fn has_errands(&self) -> bool;
+
     /// Moves what came up into `errands`. Called just before the baton is let go.
     fn take_errands(&mut self, errands: &mut Self::Errands);
 
@@ -172,7 +175,7 @@ impl<T: Guarded> Baton<T> {
 
     /// Runs `work` on what the baton guards, on this thread or on that of the present holder;
     /// returns when it has run. `work` must not call `run` on the same baton.
-    #[inline]
+    #[inline(always)]
     pub fn run<R: Send>(&self, work: impl FnOnce(&mut T) -> R + Send) -> R {
         if self.begin_as_owner() {
             return self.run_as_owner(work);
@@ -184,7 +187,7 @@ impl<T: Guarded> Baton<T> {
     }
 
     /// Whether the baton is biased to this thread, which then is at work.
-    #[inline]
+    #[inline(always)]
     fn begin_as_owner(&self) -> bool {
         let me = thread_token();
         // Relaxed: looked at again below, and other threads never write this one's token.
@@ -201,7 +204,7 @@ impl<T: Guarded> Baton<T> {
         false
     }
 
-    #[inline]
+    #[inline(always)]
     fn end_as_owner(&self, me: u64) {
         // SYNC bias-left: pairs with the loads in `revoke`.
         self.active.store(false, Ordering::Release);
@@ -212,17 +215,20 @@ impl<T: Guarded> Baton<T> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn run_as_owner<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         /// Ends also when `work` unwinds.
         struct Ending<'a, T: Guarded>(&'a Baton<T>);
         impl<T: Guarded> Drop for Ending<'_, T> {
-            #[inline]
+            #[inline(always)]
             fn drop(&mut self) {
-                let mut errands = T::Errands::default();
-                self.0.take_errands(&mut errands);
-                self.0.end_as_owner(thread_token());
-                T::run_errands(errands);
+                let baton = self.0;
+                // SAFETY: still at work.
+                if baton.guarded.with_mut(|shared| unsafe { (*shared).value.has_errands() }) {
+                    baton.end_with_errands();
+                } else {
+                    baton.end_as_owner(thread_token());
+                }
             }
         }
         let ending = Ending(self);
@@ -230,6 +236,14 @@ impl<T: Guarded> Baton<T> {
         let result = self.guarded.with_mut(|shared| work(unsafe { &mut (*shared).value }));
         drop(ending);
         result
+    }
+
+    #[cold]
+    fn end_with_errands(&self) {
+        let mut errands = T::Errands::default();
+        self.take_errands(&mut errands);
+        self.end_as_owner(thread_token());
+        T::run_errands(errands);
     }
 
     /// Makes the calling thread the holder, if the baton is biased.
@@ -333,7 +347,7 @@ impl<T: Guarded> Baton<T> {
         false
     }
 
-    #[inline]
+    #[inline(never)]
     fn run_as_holder<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         /// Lets go also when `work` unwinds.
         struct Leaving<'a, T: Guarded>(&'a Baton<T>);

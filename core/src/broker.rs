@@ -227,13 +227,10 @@ impl Broker {
     pub fn describe_topic(&self, name: &str) -> Result<TopicDescription, ConfigError> {
         self.inner.engine.check()?;
         let entry = self.inner.find_topic(name).ok_or(ConfigError::UnknownTopic)?;
-        let partitions = entry.partitions.iter().map(|partition| {
-            let shard = &self.inner.engine.shards[partition.shard];
-            PartitionDescription {
-                id: partition.id,
-                shard: partition.shard,
-                next_offset: shard.baton.run(|core| core.next_offset(partition)),
-            }
+        let partitions = entry.partitions.iter().map(|partition| PartitionDescription {
+            id: partition.id,
+            shard: partition.shard,
+            next_offset: partition.next_offset.get(),
         });
         Ok(TopicDescription { name: name.into(), partitions: partitions.collect() })
     }

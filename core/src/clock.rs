@@ -93,35 +93,36 @@ impl TestTime {
 pub(crate) struct Stamps {
     clock: Clock,
     fast: quanta::Clock,
+    /// Microseconds per 2^32 ticks.
+    scale: u64,
     /// A pair of readings taken together.
     anchor: u64,
     anchor_us: u64,
     last_us: u64,
+    is_test: bool,
 }
 
 impl Stamps {
-    /// Nanoseconds after which the system's clock is asked again: it may have been set.
-    const ANCHOR_NS: u64 = 500_000_000;
+    /// Ticks after which the system's clock is asked again, since it may have been set: about a
+    /// second. So the scaled product fits into 64 bits.
+    const ANCHOR_TICKS: u64 = 1 << 31;
 
     pub(crate) fn new(clock: Clock) -> Self {
         let fast = quanta::Clock::new();
         let (anchor, anchor_us) = (fast.raw(), clock.unix_us());
-        Self { clock, fast, anchor, anchor_us, last_us: 0 }
+        let scale = (fast.delta_as_nanos(0, 1 << 40) >> 8) / 1000;
+        let is_test = matches!(clock.0, Kind::Test(_));
+        Self { clock, fast, scale, anchor, anchor_us, last_us: 0, is_test }
     }
 
     /// The present time.
     #[inline]
     pub(crate) fn now_us(&mut self) -> u64 {
-        let now = match self.clock.0 {
-            Kind::System { .. } => {
-                let elapsed = self.fast.delta_as_nanos(self.anchor, self.fast.raw());
-                if elapsed > Self::ANCHOR_NS {
-                    self.anchor_again()
-                } else {
-                    self.anchor_us + elapsed / 1000
-                }
-            }
-            Kind::Test(_) => self.clock.unix_us(),
+        let ticks = self.fast.raw().wrapping_sub(self.anchor);
+        let now = if ticks >= Self::ANCHOR_TICKS || self.is_test {
+            self.anchor_again()
+        } else {
+            self.anchor_us + ((ticks * self.scale) >> 32)
         };
         self.last_us = self.last_us.max(now);
         self.last_us

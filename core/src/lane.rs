@@ -63,8 +63,9 @@ enum WriteQueue {
 struct WriteSide {
     queue: WriteQueue,
     state: LaneState,
-    /// Since when the ring has been full, in microseconds since the epoch.
-    full_since_us: Option<u64>,
+    /// When the ring was first found full, in microseconds since the epoch, and what had been
+    /// pushed by then: if more has been since, it was not full all the time.
+    full_since: Option<(u64, u64)>,
     /// How the holder decides about records that the reader has not taken from the log.
     scan: Scan,
 }
@@ -121,8 +122,6 @@ enum Gauge {
 /// Counted by the holder.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    /// Messages that matched since the subscription began.
-    pub(crate) matched: Counter,
     /// Dropped because the ring was full (`DropNewest`, `Disconnect`).
     pub(crate) dropped_newest: Counter,
     /// Displaced by newer ones (`DropOldest`).
@@ -278,7 +277,7 @@ impl Lane {
             write: CachePadded::new(UnsafeCell::new(WriteSide {
                 queue: write_queue,
                 state,
-                full_since_us: None,
+                full_since: None,
                 scan,
             })),
             read: CachePadded::new(UnsafeCell::new(ReadSide {
@@ -322,9 +321,37 @@ impl Lane {
         })
     }
 
+    /// Delivers the record at `address`, if it fits; drops it, or the oldest, if not. For policies
+    /// that do nothing else. See [`push`](Self::push).
+    #[inline(always)]
+    pub(crate) fn push_one(
+        &self,
+        held: &mut Held,
+        address: usize,
+        appender: &mut Appender,
+        now_us: u64,
+    ) -> Pushed {
+        let pushed = self.write_side(held, |side| {
+            let WriteSide { queue: WriteQueue::Plain(ring), state: LaneState::Live, .. } = side
+            else {
+                return false;
+            };
+            if ring.free(1) == 0 {
+                return false;
+            }
+            appender.grant(Chunk::of(address), 1);
+            ring.push_one(address);
+            true
+        });
+        if pushed {
+            return Pushed::new(1, 0);
+        }
+        self.push(held, &[address], appender, Overflow::DropNewest, now_us)
+    }
+
     /// Delivers the records at `addresses`, all in one chunk, as far as they fit; drops the rest as
     /// the overflow policy has it.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn push(
         &self,
         held: &mut Held,
@@ -340,13 +367,11 @@ impl Lane {
             match side.state {
                 LaneState::Live => {}
                 LaneState::CatchingUp => {
-                    self.written.matched.add(count as u64);
                     self.written.deferred.add(count as u64);
                     return Pushed::new(count, 0);
                 }
                 LaneState::Dead => return Pushed::default(),
             }
-            self.written.matched.add(count as u64);
             match &mut side.queue {
                 WriteQueue::Plain(ring) => {
                     let fits = ring.free(count);
@@ -354,7 +379,6 @@ impl Lane {
                     appender.grant(chunk, fits as u64);
                     if fits == count {
                         ring.push(addresses);
-                        side.full_since_us = None;
                         return Pushed::new(count, 0);
                     }
                     if fits > 0 {
@@ -394,10 +418,12 @@ impl Lane {
             Overflow::Block { .. } => self.written.dropped_timeout.add(lost as u64),
             Overflow::Disconnect { after } => {
                 self.written.dropped_newest.add(lost as u64);
-                if fits > 0 {
-                    side.full_since_us = None;
-                }
-                let since = *side.full_since_us.get_or_insert(now_us);
+                let pushed = self.pushed();
+                let since = match side.full_since {
+                    Some((since, then)) if then == pushed => since,
+                    _ => now_us,
+                };
+                side.full_since = Some((since, pushed));
                 disconnect = now_us - since >= after.as_micros() as u64;
                 if disconnect {
                     side.state = LaneState::Dead;
@@ -435,6 +461,24 @@ impl Lane {
             + self.written.moved.get()
             + self.written.deferred_expired.get();
         ring + self.counted.buffered.get() + left.saturating_sub(gone)
+    }
+
+    fn pushed(&self) -> u64 {
+        match &self.gauge {
+            Gauge::Plain(gauge) => gauge.pushed(0),
+            Gauge::Lossy(gauge) => gauge.pushed(0),
+        }
+    }
+
+    /// Messages that matched since the subscription began.
+    pub(crate) fn matched(&self) -> u64 {
+        let written = &*self.written;
+        // All that was pushed, but for what the holder moved over from the log, and all that was
+        // not pushed.
+        (self.pushed() + written.deferred.get())
+            .saturating_sub(written.moved.get() + self.replay_moved.get())
+            + written.dropped_newest.get()
+            + written.dropped_timeout.get()
     }
 
     /// All that expired before it was delivered.

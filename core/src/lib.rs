@@ -15,13 +15,16 @@ mod idle;
 mod inbox;
 mod interest;
 mod lane;
+mod leaf;
 mod log;
 mod lossy;
 mod message;
 mod overlay;
+mod path;
 mod pin;
 #[cfg(not(slipring_loom))]
 mod publisher;
+mod recent;
 mod ring;
 mod shard;
 mod snapshot;
@@ -65,6 +68,7 @@ pub mod internals {
         Appender, CHUNK_BYTES, Chunk, Claim, ClaimArea, FIRST_RECORD, Pins, Pool,
     };
     pub use crate::log::{Log, LogWriter};
+    pub use crate::recent::RECENT_CHANGES;
     pub use crate::snapshot::Snapshot;
     pub use crate::wait::{WaitCell, Waiter};
     /// The ring of `DropOldest`.
@@ -76,5 +80,5 @@ pub mod internals {
         pub use crate::ring::*;
     }
 
-    pub use crate::trie::{Merged, RECENT_CHANGES, Trie, TrieStats};
+    pub use crate::trie::{Merged, Trie, TrieStats};
 }

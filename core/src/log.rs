@@ -115,6 +115,8 @@ struct Retained {
 pub struct LogWriter {
     log: std::sync::Arc<Log>,
     next: u64,
+    /// Sequence to place in the index.
+    mask: usize,
     /// In the order in which they will expire.
     retained: VecDeque<Retained>,
     bytes: usize,
@@ -131,6 +133,7 @@ impl LogWriter {
             pages: (0..window.div_ceil(PAGE)).map(|_| OnceLock::new()).collect(),
         };
         Self {
+            mask: log.pages.len() * PAGE - 1,
             log: std::sync::Arc::new(log),
             next: start,
             retained: VecDeque::new(),
@@ -150,11 +153,25 @@ impl LogWriter {
         self.next
     }
 
+    /// Gives the record at `address` the next sequence, and shows it to readers.
+    #[inline(always)]
+    pub fn append_one(&mut self, address: usize) {
+        let at = self.next as usize & self.mask;
+        match self.log.pages[at / PAGE].get() {
+            Some(page) => {
+                // SYNC slot-reused: pairs with Log::record.
+                page[at % PAGE].store(address, Ordering::Release);
+                self.next += 1;
+            }
+            None => self.append(&[address]),
+        }
+        self.publish();
+    }
+
     /// Gives the records at `addresses` the next sequences. Readers see them after
     /// [`publish`](Self::publish).
-    #[inline]
     pub fn append(&mut self, addresses: &[usize]) {
-        let mask = self.log.pages.len() * PAGE - 1;
+        let mask = self.mask;
         let mut rest = addresses;
         while !rest.is_empty() {
             let at = self.next as usize & mask;

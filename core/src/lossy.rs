@@ -213,6 +213,11 @@ impl Consumer {
 pub struct Gauge(Arc<Shared>);
 
 impl Gauge {
+    /// Messages pushed so far, counted from the position `start`.
+    pub fn pushed(&self, start: u64) -> u64 {
+        self.0.tail.load(Ordering::Relaxed).wrapping_sub(start)
+    }
+
     /// Messages pushed and neither taken nor displaced.
     pub fn depth(&self) -> u64 {
         let tail = self.0.tail.load(Ordering::Relaxed);

@@ -239,8 +239,9 @@ pub(crate) unsafe fn write(at: *mut u8, message: &NewMessage<'_>, layout: Layout
 /// As for [`ptr::copy_nonoverlapping`].
 #[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    const WORD: usize = 16;
-    if !(WORD..=8 * WORD).contains(&len) {
+    type Word = [u64; 4];
+    const WORD: usize = size_of::<Word>();
+    if !(WORD..=4 * WORD).contains(&len) {
         // SAFETY: passed on.
         return unsafe { ptr::copy_nonoverlapping(from, to, len) };
     }
@@ -249,11 +250,11 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         let last = len - WORD;
         let mut at = 0;
         while at < last {
-            to.add(at).cast::<u128>().write_unaligned(from.add(at).cast::<u128>().read_unaligned());
+            to.add(at).cast::<Word>().write_unaligned(from.add(at).cast::<Word>().read_unaligned());
             at += WORD;
         }
-        let end = from.add(last).cast::<u128>().read_unaligned();
-        to.add(last).cast::<u128>().write_unaligned(end);
+        let end = from.add(last).cast::<Word>().read_unaligned();
+        to.add(last).cast::<Word>().write_unaligned(end);
     }
 }
 

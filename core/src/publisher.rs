@@ -9,7 +9,7 @@ use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::is_inside_filter;
 use crate::lane::Lane;
-use crate::message::{self, Context, MessageId, NewMessage};
+use crate::message::{self, Context, Layout, MessageId, NewMessage};
 use crate::pin;
 use crate::shard::{Appended, Core, Partition, Shard, Stop};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, current_thread, spin_loop, yield_now};
@@ -276,7 +276,9 @@ impl Topic {
     /// See [`PublishError`]; nothing was published then.
     #[inline]
     pub fn publish<'m>(&self, message: impl Into<NewMessage<'m>>) -> Result<Receipt, PublishError> {
-        self.publish_one(message.into(), Patience::Until(None))
+        let mut result = Err(PublishError::WouldBlock);
+        self.publish_into(&message.into(), Patience::Until(None), &mut result);
+        result
     }
 
     /// Publishes one message without ever waiting.
@@ -400,24 +402,38 @@ impl Topic {
         Ok(Ticket { slot, engine })
     }
 
-    #[inline]
     fn publish_one(
         &self,
         message: NewMessage<'_>,
         patience: Patience,
     ) -> Result<Receipt, PublishError> {
-        self.engine.check()?;
-        message.layout(&self.engine.limits)?;
-        let partition = self.entry.partition(message.key);
-        let messages = std::slice::from_ref(&message);
-        // The receipt is written where it is returned, from registers: a result that is moved is
-        // read from memory right behind the stores of the record, and waits there for all of them.
         let mut result = Err(PublishError::WouldBlock);
+        self.publish_into(&message, patience, &mut result);
+        result
+    }
+
+    /// Publishes one message, and writes the receipt where the caller wants it, from registers: a
+    /// receipt that is moved is read from memory right behind the stores of the record, and waits
+    /// there for all of them.
+    fn publish_into(
+        &self,
+        message: &NewMessage<'_>,
+        patience: Patience,
+        result: &mut Result<Receipt, PublishError>,
+    ) {
+        let layout = match self.check(message) {
+            Ok(layout) => layout,
+            Err(error) => {
+                *result = Err(error);
+                return;
+            }
+        };
+        let partition = self.entry.partition(message.key);
         let mut stopped = None;
         let work = |core: &mut Core| {
-            let appended = core.append(partition, messages, Duration::ZERO);
+            let appended = core.append_one(partition, message, layout);
             if appended.stop.is_none() {
-                result = self.receipt(partition, appended);
+                *result = self.receipt(partition, appended);
             } else {
                 stopped = Some(appended);
             }
@@ -428,15 +444,30 @@ impl Topic {
             // A busy baton leaves the result as it is.
             Patience::None => drop(baton.try_run(work)),
         }
-        match stopped {
-            None => result,
-            Some(appended) => {
-                let mut total = BatchReceipt::default();
-                let last =
-                    self.wait_and_append(partition, messages, patience, appended, &mut total)?;
-                self.receipt(partition, last)
-            }
+        if let Some(appended) = stopped {
+            *result = self.go_on(partition, message, patience, appended);
         }
+    }
+
+    #[inline(always)]
+    fn check(&self, message: &NewMessage<'_>) -> Result<Layout, PublishError> {
+        self.engine.check()?;
+        Ok(message.layout(&self.engine.limits)?)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn go_on(
+        &self,
+        partition: &Partition,
+        message: &NewMessage<'_>,
+        patience: Patience,
+        appended: Appended,
+    ) -> Result<Receipt, PublishError> {
+        let messages = std::slice::from_ref(message);
+        let mut total = BatchReceipt::default();
+        self.wait_and_append(partition, messages, patience, appended, &mut total)
+            .and_then(|last| self.receipt(partition, last))
     }
 
     fn batch(

@@ -35,8 +35,8 @@ const LOSS: usize = 0b010;
 
 #[derive(Debug)]
 struct Shared {
-    slots: Box<[AtomicUsize]>,
-    /// Messages that fit; at most `slots.len()`, which is the next power of two.
+    slots: Slots,
+    /// Messages that fit; at most the number of slots, which is the next power of two.
     capacity: u64,
     /// For each slot marked LOSS: the total lost before its word. Made at the first loss.
     losses: OnceLock<Box<[AtomicU64]>>,
@@ -47,16 +47,27 @@ struct Shared {
     lost: AtomicU64,
 }
 
-impl Shared {
+/// The slots. Either end has its own handle to them, to get there without a detour.
+#[derive(Debug, Clone)]
+struct Slots(std::sync::Arc<[AtomicUsize]>);
+
+impl Slots {
+    #[inline]
     fn index(&self, position: u64) -> usize {
         // Lossless after the mask: the slots are in memory.
-        position as usize & (self.slots.len() - 1)
+        position as usize & (self.0.len() - 1)
+    }
+
+    #[inline]
+    fn at(&self, position: u64) -> &AtomicUsize {
+        &self.0[self.index(position)]
     }
 
     /// Parity of the lap that `position` belongs to. Exact also where u64 wraps around, because
     /// two laps divide 2^64.
+    #[inline]
     fn lap(&self, position: u64) -> usize {
-        (position >> self.slots.len().trailing_zeros()) as usize & LAP
+        usize::from(position & self.0.len() as u64 != 0)
     }
 }
 
@@ -68,15 +79,14 @@ pub fn ring(capacity: usize, start: u64) -> (Producer, Consumer) {
     assert!(capacity > 0 && capacity <= 1 << 31, "ring capacity {capacity} out of 1..=2^31");
     let len = capacity.next_power_of_two();
     let shift = len.trailing_zeros();
-    let slots = (0..len as u64)
-        .map(|index| {
-            // A slot is empty when it carries the other parity than the lap that fills it first.
-            let first = start.wrapping_add(index.wrapping_sub(start) & (len as u64 - 1));
-            AtomicUsize::new(((first >> shift) as usize & LAP) ^ LAP)
-        })
-        .collect();
+    let empty = (0..len as u64).map(|index| {
+        // A slot is empty when it carries the other parity than the lap that fills it first.
+        let first = start.wrapping_add(index.wrapping_sub(start) & (len as u64 - 1));
+        AtomicUsize::new(((first >> shift) as usize & LAP) ^ LAP)
+    });
+    let slots = Slots(empty.collect());
     let shared = Arc::new(Shared {
-        slots,
+        slots: slots.clone(),
         capacity: capacity as u64,
         losses: OnceLock::new(),
         head: CachePadded::new(AtomicU64::new(start)),
@@ -84,32 +94,36 @@ pub fn ring(capacity: usize, start: u64) -> (Producer, Consumer) {
         lost: AtomicU64::new(0),
     });
     let producer = Producer {
-        shared: Arc::clone(&shared),
+        slots: slots.clone(),
         tail: start,
         cached_head: start,
-        lost: 0,
+        capacity: capacity as u64,
         loss_untold: false,
+        lost: 0,
+        shared: Arc::clone(&shared),
     };
-    (producer, Consumer { shared, head: start, lost_told: 0 })
+    (producer, Consumer { slots, head: start, lost_told: 0, shared })
 }
 
 /// The write end.
 #[derive(Debug)]
 pub struct Producer {
-    shared: Arc<Shared>,
+    slots: Slots,
     tail: u64,
     /// A past value of the consumer's head: never ahead of it.
     cached_head: u64,
-    lost: u64,
+    capacity: u64,
     /// Whether something was lost since the last push.
     loss_untold: bool,
+    lost: u64,
+    shared: Arc<Shared>,
 }
 
 impl Producer {
     /// How many of `wanted` words fit now. Reads the consumer's line only when they seem not to.
-    #[inline]
+    #[inline(always)]
     pub fn free(&mut self, wanted: usize) -> usize {
-        let capacity = self.shared.capacity;
+        let capacity = self.capacity;
         let mut free = capacity - self.tail.wrapping_sub(self.cached_head);
         if free < wanted as u64 {
             // SYNC slot-free: pairs with Consumer::release.
@@ -119,19 +133,31 @@ impl Producer {
         (free as usize).min(wanted)
     }
 
+    /// Pushes `word`. The caller has asked [`free`](Self::free) that it fits.
+    #[inline(always)]
+    pub fn push_one(&mut self, word: usize) {
+        if self.loss_untold {
+            return self.push(&[word]);
+        }
+        debug_assert_eq!(word & TAG_BITS, 0, "the low bits of a word belong to the ring");
+        // SYNC slot-filled: pairs with Consumer::peek.
+        self.slots.at(self.tail).store(word | self.slots.lap(self.tail), Ordering::Release);
+        self.tail = self.tail.wrapping_add(1);
+        // Relaxed: see `push`.
+        self.shared.tail.store(self.tail, Ordering::Relaxed);
+    }
+
     /// Pushes all of `words`, at least one: a loss is told with the first of them. The caller has
     /// asked [`free`](Self::free) that they fit.
-    #[inline]
     pub fn push(&mut self, words: &[usize]) {
         debug_assert!(!words.is_empty(), "a loss would be told in a slot that is not ours");
         debug_assert!(self.free(words.len()) == words.len(), "push past what is free");
         let mut mark = if self.loss_untold { self.tell_loss() } else { 0 };
         for &word in words {
             debug_assert_eq!(word & TAG_BITS, 0, "the low bits of a word belong to the ring");
-            let shared = &*self.shared;
-            let tagged = word | shared.lap(self.tail) | mark;
+            let tagged = word | self.slots.lap(self.tail) | mark;
             // SYNC slot-filled: pairs with Consumer::peek.
-            shared.slots[shared.index(self.tail)].store(tagged, Ordering::Release);
+            self.slots.at(self.tail).store(tagged, Ordering::Release);
             self.tail = self.tail.wrapping_add(1);
             mark = 0;
         }
@@ -155,9 +181,9 @@ impl Producer {
         let losses = self
             .shared
             .losses
-            .get_or_init(|| self.shared.slots.iter().map(|_| AtomicU64::new(0)).collect());
+            .get_or_init(|| self.shared.slots.0.iter().map(|_| AtomicU64::new(0)).collect());
         // Relaxed: published by the slot's own store (slot-filled), and the slot is ours now.
-        losses[self.shared.index(self.tail)].store(self.lost, Ordering::Relaxed);
+        losses[self.slots.index(self.tail)].store(self.lost, Ordering::Relaxed);
         LOSS
     }
 
@@ -187,9 +213,10 @@ pub enum Slot {
 /// The read end.
 #[derive(Debug)]
 pub struct Consumer {
-    shared: Arc<Shared>,
+    slots: Slots,
     head: u64,
     lost_told: u64,
+    shared: Arc<Shared>,
 }
 
 impl Consumer {
@@ -201,15 +228,13 @@ impl Consumer {
     /// Looks at the next word without taking it.
     #[inline]
     pub fn peek(&self) -> Slot {
-        let shared = &*self.shared;
-        let index = shared.index(self.head);
         // SYNC slot-filled: pairs with Producer::push.
-        let tagged = shared.slots[index].load(Ordering::Acquire);
-        if tagged & LAP != shared.lap(self.head) {
+        let tagged = self.slots.at(self.head).load(Ordering::Acquire);
+        if tagged & LAP != self.slots.lap(self.head) {
             return Slot::Empty;
         }
         if tagged & LOSS != 0 {
-            let loss = self.loss_before(index);
+            let loss = self.loss_before(self.slots.index(self.head));
             if loss > 0 {
                 return Slot::Loss(loss);
             }
@@ -276,9 +301,9 @@ impl Gauge {
         if tail.wrapping_sub(head) > self.0.capacity { 0 } else { tail.wrapping_sub(head) }
     }
 
-    /// Messages taken so far, counted from the ring's start position.
-    pub fn taken(&self, start: u64) -> u64 {
-        self.0.head.load(Ordering::Relaxed).wrapping_sub(start)
+    /// Messages pushed so far, counted from the position `start`.
+    pub fn pushed(&self, start: u64) -> u64 {
+        self.0.tail.load(Ordering::Relaxed).wrapping_sub(start)
     }
 }
 

@@ -41,8 +41,6 @@ pub(crate) struct Shard {
 /// Counted by the holder.
 #[derive(Debug, Default)]
 pub(crate) struct ShardFigures {
-    pub(crate) published: Counter,
-    pub(crate) published_bytes: Counter,
     /// Records that have expired from memory.
     pub(crate) expired: Counter,
     /// Chunk bytes that the log retains.
@@ -89,8 +87,8 @@ pub(crate) struct Partition {
     pub(crate) shard: usize,
     topic: std::sync::Arc<str>,
     state: UnsafeCell<PartitionState>,
-    pub(crate) published: Counter,
-    pub(crate) published_bytes: Counter,
+    /// The offset of the next message: as many were published.
+    pub(crate) next_offset: Counter,
 }
 
 // SAFETY: the cell is reached with `Held` alone.
@@ -101,11 +99,12 @@ const UNRESOLVED: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct PartitionState {
-    next_offset: u64,
     deleted: bool,
     route: Vec<Target>,
     /// One of `route` may make a publisher wait.
     may_block: bool,
+    /// One of `route` has a filter, or a policy that ends subscriptions; or the topic is deleted.
+    is_special: bool,
     /// The snapshot and the trie that `route` is of.
     snapshot_version: u64,
     trie_version: u64,
@@ -117,8 +116,6 @@ struct Target {
     inbox: Arc<Inbox>,
     lane: Arc<Lane>,
     filtered: bool,
-    /// Whether the append at hand has brought something, so that its consumer may have to be woken.
-    touched: bool,
 }
 
 impl Partition {
@@ -128,15 +125,14 @@ impl Partition {
             shard,
             topic,
             state: UnsafeCell::new(PartitionState {
-                next_offset: 0,
                 deleted: false,
                 route: Vec::new(),
                 may_block: false,
+                is_special: false,
                 snapshot_version: UNRESOLVED,
                 trie_version: 0,
             }),
-            published: Counter::default(),
-            published_bytes: Counter::default(),
+            next_offset: Counter::default(),
         }
     }
 }
@@ -147,6 +143,15 @@ pub(crate) struct Outcome {
     pub(crate) matched: u64,
     pub(crate) enqueued: u64,
     pub(crate) dropped: u64,
+}
+
+impl Outcome {
+    #[inline(always)]
+    fn add(&mut self, matched: usize, pushed: Pushed) {
+        self.matched += matched as u64;
+        self.enqueued += pushed.enqueued();
+        self.dropped += pushed.dropped();
+    }
 }
 
 /// What became of the messages of one [`Core::append`].
@@ -197,14 +202,15 @@ pub(crate) struct Core {
 impl Guarded for Core {
     type Errands = Vec<Arc<Inbox>>;
 
-    #[inline]
-    fn take_errands(&mut self, errands: &mut Self::Errands) {
-        if !self.errands.is_empty() {
-            errands.append(&mut self.errands);
-        }
+    #[inline(always)]
+    fn has_errands(&self) -> bool {
+        !self.errands.is_empty()
     }
 
-    #[inline]
+    fn take_errands(&mut self, errands: &mut Self::Errands) {
+        errands.append(&mut self.errands);
+    }
+
     fn run_errands(errands: Self::Errands) {
         for inbox in errands {
             inbox.arrivals.wake();
@@ -213,9 +219,80 @@ impl Guarded for Core {
 }
 
 impl Core {
+    /// Publishes `message`, whose layout is `layout`, to `partition`: what [`append`](Self::append)
+    /// does for one message of which there is nothing special to say.
+    #[inline(always)]
+    pub(crate) fn append_one(
+        &mut self,
+        partition: &Partition,
+        message: &NewMessage<'_>,
+        layout: Layout,
+    ) -> Appended {
+        partition.state.with_mut(|state| {
+            // SAFETY: the partition is of this shard (checked in `resolve`), whose baton is held.
+            let state = unsafe { &mut *state };
+            let bytes = layout.bytes();
+            let (Some(at), false, false) = (
+                self.appender.room(bytes),
+                state.is_special || self.closed,
+                state.snapshot_version != self.routing.version(),
+            ) else {
+                return self.append_special(partition, state, message);
+            };
+            if state.may_block && self.is_full(state) {
+                return self.append_special(partition, state, message);
+            }
+            let offset = partition.next_offset.get();
+            let now_us = self.stamps.now_us();
+            let sequence_low = self.log.next() as u32;
+            let place =
+                Place { offset, published_us: now_us, partition: partition.id, sequence_low };
+            // SAFETY: the appender's room is ours, aligned and large enough.
+            unsafe { message::write(at, message, layout, place) };
+            self.appender.commit(bytes);
+            self.log.append_one(at as usize);
+            partition.next_offset.set(offset + 1);
+            let mut outcome = Outcome::default();
+            for target in &state.route {
+                let pushed =
+                    target.lane.push_one(&mut self.held, at as usize, &mut self.appender, now_us);
+                outcome.add(1, pushed);
+                // SYNC asleep: pairs with WaitCell::prepare.
+                light_fence();
+                if target.inbox.arrivals.is_armed() {
+                    self.wake(target);
+                }
+            }
+            Appended { count: 1, first_offset: offset, outcome, stop: None }
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn append_special(
+        &mut self,
+        partition: &Partition,
+        state: &mut PartitionState,
+        message: &NewMessage<'_>,
+    ) -> Appended {
+        self.append_to(partition, state, std::slice::from_ref(message), Duration::ZERO)
+    }
+
+    /// Whether one of the subscriptions that block has no room.
+    #[inline(always)]
+    fn is_full(&mut self, state: &PartitionState) -> bool {
+        state.route.iter().any(|target| target.lane.room(&mut self.held, 1) == 0)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake(&mut self, target: &Target) {
+        self.errands.push(Arc::clone(&target.inbox));
+    }
+
     /// Publishes `messages` to `partition` in order, as many as go; `waited` is how long their
     /// publisher has been waiting for subscriptions that block.
-    #[inline(always)]
+    #[inline]
     pub(crate) fn append(
         &mut self,
         partition: &Partition,
@@ -239,7 +316,7 @@ impl Core {
     ) -> Appended {
         // Kept apart until the end: a result that is moved is read from memory right behind the
         // stores of the records, and waits there for all of them.
-        let first_offset = state.next_offset;
+        let first_offset = partition.next_offset.get();
         let (mut count, mut outcome) = (0, Outcome::default());
         let mut stop = self.begin(partition, state);
         if stop.is_none() {
@@ -251,10 +328,9 @@ impl Core {
                 if stop.is_some() {
                     break;
                 }
-                self.publish(state, &group, now_us, &mut outcome);
+                self.publish(partition, state, &group, now_us, &mut outcome);
                 count += group.len();
             }
-            self.end(partition, state, count);
         }
         Appended { count, first_offset, outcome, stop }
     }
@@ -271,7 +347,7 @@ impl Core {
             let state = unsafe { &mut *state };
             let mut appended = Appended {
                 count: 0,
-                first_offset: state.next_offset,
+                first_offset: partition.next_offset.get(),
                 outcome: Outcome::default(),
                 stop: self.begin(partition, state),
             };
@@ -286,7 +362,7 @@ impl Core {
             let sequence = self.log.next();
             let now_us = self.stamps.now_us();
             let place = Place {
-                offset: state.next_offset,
+                offset: partition.next_offset.get(),
                 published_us: now_us,
                 partition: partition.id,
                 sequence_low: sequence as u32,
@@ -300,10 +376,9 @@ impl Core {
             if appended.stop.is_some() {
                 return appended;
             }
-            self.publish(state, &[address], now_us, &mut appended.outcome);
+            self.publish(partition, state, &[address], now_us, &mut appended.outcome);
             self.log.retain_claimed(claim.chunk(), sequence);
             appended.count = 1;
-            self.end(partition, state, 1);
             appended
         })
     }
@@ -341,9 +416,12 @@ impl Core {
                         inbox: Arc::clone(inbox),
                         lane: Arc::clone(lane),
                         filtered: inbox.interest.is_selective(),
-                        touched: false,
                     });
                 }
+            });
+            state.is_special = state.route.iter().any(|target| {
+                let disconnects = matches!(target.inbox.overflow, Overflow::Disconnect { .. });
+                target.filtered || disconnects
             });
             state.may_block = state
                 .route
@@ -375,7 +453,7 @@ impl Core {
         }
         for message in &messages[..room.most] {
             let place = Place {
-                offset: state.next_offset + group.len() as u64,
+                offset: partition.next_offset.get() + group.len() as u64,
                 published_us: now_us,
                 partition: partition.id,
                 sequence_low: (self.log.next() + group.len() as u64) as u32,
@@ -497,16 +575,17 @@ impl Core {
     #[inline(always)]
     fn publish(
         &mut self,
+        partition: &Partition,
         state: &mut PartitionState,
         addresses: &[usize],
         now_us: u64,
         outcome: &mut Outcome,
     ) {
         self.log.append(addresses);
-        state.next_offset += addresses.len() as u64;
+        partition.next_offset.add(addresses.len() as u64);
         self.log.publish();
         let mut ended = false;
-        for target in &mut state.route {
+        for target in &state.route {
             let overflow = target.inbox.overflow;
             // Another partition, or another shard, may have disconnected it.
             if matches!(overflow, Overflow::Disconnect { .. })
@@ -527,10 +606,12 @@ impl Core {
                 );
                 (pushed, addresses.len())
             };
-            target.touched |= pushed != Pushed::default();
-            outcome.matched += matched as u64;
-            outcome.enqueued += pushed.enqueued();
-            outcome.dropped += pushed.dropped();
+            outcome.add(matched, pushed);
+            // SYNC asleep: pairs with WaitCell::prepare.
+            light_fence();
+            if pushed != Pushed::default() && target.inbox.arrivals.is_armed() {
+                self.wake(target);
+            }
             if pushed.disconnect() {
                 target.inbox.advance(InboxState::Disconnected);
                 self.errands.push(Arc::clone(&target.inbox));
@@ -569,23 +650,6 @@ impl Core {
             now_us,
         );
         (pushed, wanted.len())
-    }
-
-    /// What an append ends with: counts, and a look for consumers that sleep.
-    #[inline(always)]
-    fn end(&mut self, partition: &Partition, state: &mut PartitionState, count: usize) {
-        if count == 0 {
-            return;
-        }
-        partition.published.add(count as u64);
-        self.figures.published.add(count as u64);
-        // SYNC asleep: pairs with WaitCell::prepare.
-        light_fence();
-        for target in &mut state.route {
-            if std::mem::take(&mut target.touched) && target.inbox.arrivals.is_armed() {
-                self.errands.push(Arc::clone(&target.inbox));
-            }
-        }
     }
 
     /// Ends the current chunk and begins another, letting old ones expire to stay in the budget.
@@ -666,13 +730,6 @@ impl Core {
             state.snapshot_version = UNRESOLVED;
             state.route = Vec::new();
         });
-    }
-
-    /// The offset that the next message of `partition` gets.
-    pub(crate) fn next_offset(&mut self, partition: &Partition) -> u64 {
-        assert_eq!(partition.shard, self.held.shard, "a partition stays on its shard");
-        // SAFETY: checked just above; the baton is held.
-        partition.state.with_mut(|state| unsafe { (*state).next_offset })
     }
 
     /// Refuses every append from now on.
