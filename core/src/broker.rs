@@ -209,6 +209,7 @@ impl Broker {
         most: usize,
     ) -> Result<Vec<String>, ConfigError> {
         use std::ops::Bound::{Excluded, Unbounded};
+        self.inner.engine.check()?;
         let pattern = Pattern::new(pattern)?;
         let from = after.map_or(Unbounded, Excluded);
         let topics = self.inner.topics.read().unwrap_or_else(PoisonError::into_inner);

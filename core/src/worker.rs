@@ -345,12 +345,14 @@ impl Task {
     /// The loop of a handler that has a thread of its own.
     pub(crate) fn run_dedicated(self: &std::sync::Arc<Self>, clock: &Clock) {
         loop {
+            // Asked before the look that finds it empty: then nothing comes any more.
+            let closed = self.inbox.state() == InboxState::Closed;
             match self.run(clock, SLICE) {
                 After::Ended => return,
                 After::More => {}
                 After::Pause(until) => self.pause(clock, until),
                 After::Empty => {
-                    if self.inbox.state() == InboxState::Closed {
+                    if closed {
                         let mut running = self.lock();
                         return self.finish(&mut running);
                     }
@@ -657,10 +659,11 @@ impl Workers {
         while let Some(task) = self.take() {
             task.state.store(ACTIVE, Ordering::Release);
             let after = self.run(&task);
-            let drained = after == After::Empty && task.inbox.state() != InboxState::Open;
-            self.settle(task, after);
-            if drained || after == After::Ended {
-                drop(self.alive());
+            self.settle(std::sync::Arc::clone(&task), after);
+            // Whoever closes may have found the task locked just now, and waits to look again. The
+            // lock orders that look and this one: one of the two sees what the other did.
+            drop(self.alive());
+            if task.inbox.state() != InboxState::Open {
                 self.progress.notify_all();
             }
         }
