@@ -199,8 +199,15 @@ pub(crate) struct Core {
     figures: std::sync::Arc<ShardFigures>,
 }
 
+/// Inboxes whose consumer is to be woken. As a rule they are few, and nothing is allocated.
+#[derive(Debug, Default)]
+pub(crate) struct Errands {
+    few: ArrayVec<Arc<Inbox>, 8>,
+    more: Vec<Arc<Inbox>>,
+}
+
 impl Guarded for Core {
-    type Errands = Vec<Arc<Inbox>>;
+    type Errands = Errands;
 
     #[inline(always)]
     fn has_errands(&self) -> bool {
@@ -208,11 +215,15 @@ impl Guarded for Core {
     }
 
     fn take_errands(&mut self, errands: &mut Self::Errands) {
-        errands.append(&mut self.errands);
+        for inbox in self.errands.drain(..) {
+            if let Err(full) = errands.few.try_push(inbox) {
+                errands.more.push(full.element());
+            }
+        }
     }
 
     fn run_errands(errands: Self::Errands) {
-        for inbox in errands {
+        for inbox in errands.few.into_iter().chain(errands.more) {
             inbox.arrivals.wake();
         }
     }
