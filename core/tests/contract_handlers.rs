@@ -233,8 +233,7 @@ fn a_panicking_filter_counts_as_no_match_and_harms_nobody() {
         };
         let mut panicking = broker.subscription("a").start(start).filter_fn(filter).open().unwrap();
         let mut behind = broker.subscribe("a").unwrap();
-        let matched: Vec<u64> =
-            (0..4).map(|_| broker.publish("a", "x").unwrap().matched).collect();
+        let matched: Vec<u64> = (0..4).map(|_| broker.publish("a", "x").unwrap().matched).collect();
         assert_eq!(matched, [3, 2, 2, 3], "{start:?}");
         for subscription in [&mut before, &mut behind] {
             (0..4).for_each(|n| assert_eq!(subscription.recv().unwrap().offset(), n));

@@ -313,9 +313,8 @@ fn a_forked_child_is_refused_and_the_parent_goes_on() {
                 let mut stays = broker.subscription("a").capacity(1 << 16).open().unwrap();
                 let (tell, told) = channel();
                 // Without a handler, nothing else keeps the child's copy alive.
-                let handler = (round % 3 > 0).then(|| {
-                    broker.subscription("a").handler(move |_| _ = tell.send(())).unwrap()
-                });
+                let handler = (round % 3 > 0)
+                    .then(|| broker.subscription("a").handler(move |_| _ = tell.send(())).unwrap());
                 let loan = topic.loan(1).unwrap();
                 let stop = Arc::new(AtomicBool::new(round % 2 == 0));
                 let stopped = Arc::clone(&stop);

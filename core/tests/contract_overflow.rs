@@ -5,8 +5,8 @@ mod watchdog;
 
 use proptest::prelude::*;
 use slipring::{
-    Broker, NewMessage, Overflow, PublishError, Receipt, RecvError, Subscription, TestClock, Topic,
-    TryRecvError,
+    Broker, NewMessage, Overflow, PublishError, Receipt, RecvError, Sequencer, Subscription,
+    TestClock, Topic, TryRecvError,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -216,8 +216,16 @@ fn block_waits_for_room_and_drops_nothing() {
 #[test]
 fn block_hands_over_everything_under_pressure() {
     let _watchdog = watchdog::watch(60);
-    for (capacity, batch) in [(1, 1), (3, 1), (3, 10), (64, 100)] {
-        let broker = Broker::builder().shards(2).build().unwrap();
+    let pinned = Sequencer::Pinned { first: 0 };
+    for (capacity, batch, sequencer) in [
+        (1, 1, Sequencer::Publishers),
+        (3, 1, Sequencer::Publishers),
+        (3, 10, Sequencer::Publishers),
+        (64, 100, Sequencer::Publishers),
+        (1, 1, pinned),
+        (64, 100, pinned),
+    ] {
+        let broker = Broker::builder().shards(2).sequencer(sequencer).build().unwrap();
         let mut subscription = open(&broker, Overflow::Block { timeout: None }, capacity);
         let topics = [broker.topic("a").unwrap(), broker.topic("a").unwrap()];
         thread::scope(|scope| {

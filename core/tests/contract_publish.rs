@@ -78,8 +78,19 @@ fn every_way_to_publish_brings_the_message_and_a_receipt() {
         assert_eq!((receipt.enqueued, receipt.dropped), (4, 0));
     }
     let expected = [
-        "by name", "by handle", "try", "timeout", "sync", "loan", "ticket", "batch 1", "batch 2",
-        "batch 1", "batch 2", "batch 1", "batch 2",
+        "by name",
+        "by handle",
+        "try",
+        "timeout",
+        "sync",
+        "loan",
+        "ticket",
+        "batch 1",
+        "batch 2",
+        "batch 1",
+        "batch 2",
+        "batch 1",
+        "batch 2",
     ];
     for subscription in &mut two {
         assert_eq!(drain(subscription), expected);
@@ -100,7 +111,10 @@ fn empty_payloads_empty_batches_and_topics_without_subscribers_are_fine() {
     let mut subscription = broker.subscribe("a").unwrap();
     topic.publish(NewMessage::new(b"").key("").attributes(&[("k", "")])).unwrap();
     let message = subscription.recv().unwrap();
-    assert_eq!((message.payload(), message.key(), message.attribute("k")), (&b""[..], Some(""), Some("")));
+    assert_eq!(
+        (message.payload(), message.key(), message.attribute("k")),
+        (&b""[..], Some(""), Some(""))
+    );
 }
 
 /// Goal: what is sent with a message arrives as it was.
@@ -567,9 +581,8 @@ fn all_subscribers_see_the_same_order_with_four_publishers() {
     let _watchdog = watchdog::watch(60);
     let broker = Broker::builder().shards(2).build().unwrap();
     let topic = broker.create_topic("a", 2).unwrap();
-    let subscriptions: Vec<Subscription> = (0..3)
-        .map(|_| broker.subscription("a").capacity(1 << 14).open().unwrap())
-        .collect();
+    let subscriptions: Vec<Subscription> =
+        (0..3).map(|_| broker.subscription("a").capacity(1 << 14).open().unwrap()).collect();
     let read = |mut subscription: Subscription| {
         let mut order: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         let mut last_of_thread = HashMap::new();

@@ -65,12 +65,13 @@ fn every_start_begins_exactly_where_it_says() {
             publish(&broker, topics[n as usize % 4], n);
             publish(&broker, "other", 1000 + n);
         }
-        other.poll(1000, |message| {
-            if number(message.payload()) == 20 {
-                time_of_20 = message.published_us();
-            }
-        })
-        .unwrap();
+        other
+            .poll(1000, |message| {
+                if number(message.payload()) == 20 {
+                    time_of_20 = message.published_us();
+                }
+            })
+            .unwrap();
         for (start, expected) in [
             (Start::Now, 40..40),
             (Start::Earliest, 0..40),

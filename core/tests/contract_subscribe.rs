@@ -6,10 +6,11 @@ mod watchdog;
 use futures::StreamExt;
 use futures::executor::block_on;
 use slipring::{
-    Broker, NewMessage, OwnedMessage, RecvError, Start, SubscribeError, Subscription, TestClock,
-    TryRecvError, WaitStrategy,
+    Broker, NewMessage, Overflow, OwnedMessage, RecvError, Start, SubscribeError, Subscription,
+    TestClock, TryRecvError, WaitStrategy,
 };
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -134,7 +135,11 @@ fn every_way_to_wait_is_woken_by_a_message_with_every_strategy() {
                 // Each message is sent when the one before has been received: the receiver is
                 // about to wait, or waits already.
                 for expected in 0..200 {
-                    publish_numbers(&broker, ["a", "b"][expected as usize % 2], expected..expected + 1);
+                    publish_numbers(
+                        &broker,
+                        ["a", "b"][expected as usize % 2],
+                        expected..expected + 1,
+                    );
                     assert_eq!(tell.recv().unwrap(), expected, "{name}, {strategy:?}");
                 }
             });
@@ -486,6 +491,59 @@ fn a_subscription_may_move_between_threads() {
         })
         .join()
         .unwrap();
+    }
+}
+
+/// Goal: while a message is looked at in place, the broker can be called.
+#[test]
+fn the_broker_may_be_called_from_inside_a_poll() {
+    let _watchdog = watchdog::watch(30);
+    for overflow in [Overflow::DropNewest, Overflow::DropOldest] {
+        let broker = Broker::in_memory();
+        let mut subscription =
+            broker.subscription("*").overflow(overflow).capacity(4).open().unwrap();
+        publish_numbers(&broker, "a", 0..3);
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            subscription
+                .poll(10, |message| {
+                    let number = number(message.payload());
+                    seen.push(number);
+                    if number < 3 {
+                        publish_numbers(&broker, "b", 10 + number..11 + number);
+                    }
+                    drop(broker.subscribe("b").unwrap());
+                })
+                .unwrap();
+        }
+        seen.sort_unstable();
+        assert_eq!(seen, [0, 1, 2, 10, 11, 12], "{overflow:?}");
+    }
+}
+
+/// Goal: a panic while a message is looked at takes that message and nothing else.
+#[test]
+fn a_panic_inside_a_poll_takes_one_message() {
+    let _watchdog = watchdog::watch(30);
+    for (overflow, capacity) in
+        [(Overflow::DropNewest, 8), (Overflow::DropNewest, 1000), (Overflow::DropOldest, 8)]
+    {
+        let broker = Broker::in_memory();
+        let mut subscription =
+            broker.subscription("a").overflow(overflow).capacity(capacity).open().unwrap();
+        publish_numbers(&broker, "a", 0..8);
+        let mut seen = Vec::new();
+        let panicked = catch_unwind(AssertUnwindSafe(|| {
+            subscription.poll(10, |message| match number(message.payload()) {
+                2 => std::panic::resume_unwind(Box::new("while polling")),
+                number => seen.push(number),
+            })
+        }));
+        assert!(panicked.is_err());
+        assert_eq!(subscription.queued(), 5, "{overflow:?}");
+        publish_numbers(&broker, "a", 8..9);
+        subscription.poll(10, |message| seen.push(number(message.payload()))).unwrap();
+        assert_eq!(seen, [0, 1, 3, 4, 5, 6, 7, 8], "{overflow:?}");
     }
 }
 
