@@ -567,7 +567,7 @@ impl BrokerBuilder {
     /// [`ConfigError::OutOfRange`], or [`ConfigError::NoThread`] with a pinned sequencer.
     pub fn build(self) -> Result<Broker, ConfigError> {
         in_range("shards", self.shards, 1, MAX_SHARDS)?;
-        let least = self.shards * 4 * CHUNK_BYTES;
+        let least = self.shards * 2 * CHUNK_BYTES;
         in_range("memory_budget", self.memory_budget, least, 1 << 46)?;
         in_range("payload_limit", self.payload_limit, 0, Limits::MAX_PAYLOAD_BYTES)?;
         in_range("partitions", self.partitions, 1, MAX_PARTITIONS)?;

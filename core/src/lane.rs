@@ -678,49 +678,43 @@ impl Lane {
     ) -> usize {
         /// Settles the counts, also when `f` unwinds.
         struct Settling<'a> {
-            ring: &'a mut ring::Consumer,
             counts: &'a Read,
-            count: usize,
+            count: u64,
             last_us: u64,
         }
         impl Drop for Settling<'_> {
             fn drop(&mut self) {
-                self.ring.release();
                 if self.count > 0 {
-                    self.counts.delivered.add(self.count as u64);
+                    self.counts.delivered.add(self.count);
                     self.counts.last_us.set(self.last_us);
                 }
             }
         }
         let low = self.log.low();
         let polled = self.read_side(reader, |side| {
-            let ReadSide { queue: ReadQueue::Plain(ring), pins, catch_up: None, expired: 0 } = side
+            let ReadSide { queue: ReadQueue::Plain(ring), pins, catch_up: None, expired } = side
             else {
                 return 0;
             };
+            if *expired > 0 {
+                return 0;
+            }
             let every = if ring.capacity() < 16 * RELEASE_EVERY { 1 } else { RELEASE_EVERY };
-            let mut settling = Settling { ring, counts: &self.counted, count: 0, last_us: 0 };
-            while settling.count < most {
-                let ring::Slot::Word(address) = settling.ring.peek() else { break };
-                // SAFETY: the slot's token keeps the record.
-                let record = unsafe { Record::at(address) };
-                if has_expired(record, low) {
-                    break;
-                }
+            let mut settling = Settling { counts: &self.counted, count: 0, last_us: 0 };
+            ring.drain(most, every, &mut *released, |address| {
                 pins.release_older();
                 pins.add(address);
-                settling.ring.advance();
+                // SAFETY: its token is among the pins.
+                let record = unsafe { Record::at(address) };
+                if has_expired(record, low) {
+                    *expired += 1;
+                    return false;
+                }
                 settling.count += 1;
                 settling.last_us = record.published_us();
-                if settling.count % every == 0 {
-                    settling.ring.release();
-                    released();
-                }
-                if !f(Message { record, context }) {
-                    break;
-                }
-            }
-            settling.count
+                f(Message { record, context })
+            });
+            settling.count as usize
         });
         if polled > 0 {
             released();

@@ -22,6 +22,7 @@ mod message;
 mod overlay;
 mod path;
 mod pin;
+mod prefetch;
 #[cfg(not(slipring_loom))]
 mod publisher;
 mod recent;

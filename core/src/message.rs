@@ -195,7 +195,7 @@ impl Layout {
     /// Bytes of the whole record, a multiple of 8.
     #[inline]
     pub(crate) fn bytes(self) -> usize {
-        (RECORD_HEADER + self.extension() + self.payload_len as usize).next_multiple_of(8)
+        (RECORD_HEADER + self.extension() + self.payload_len as usize + 7) & !7
     }
 }
 
@@ -241,20 +241,22 @@ pub(crate) unsafe fn write(at: *mut u8, message: &NewMessage<'_>, layout: Layout
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     type Word = [u64; 4];
     const WORD: usize = size_of::<Word>();
-    if !(WORD..=4 * WORD).contains(&len) {
+    // SAFETY: every use below stays inside the `len` bytes, as its condition says.
+    let word = |at: usize| unsafe {
+        to.add(at).cast::<Word>().write_unaligned(from.add(at).cast::<Word>().read_unaligned());
+    };
+    if (WORD..=2 * WORD).contains(&len) {
+        // Two words, which may overlap.
+        word(0);
+        word(len - WORD);
+    } else if (2 * WORD..=4 * WORD).contains(&len) {
+        word(0);
+        word(WORD);
+        word(len - 2 * WORD);
+        word(len - WORD);
+    } else {
         // SAFETY: passed on.
-        return unsafe { ptr::copy_nonoverlapping(from, to, len) };
-    }
-    // SAFETY: the last word begins WORD before the end and may overlap the one before it.
-    unsafe {
-        let last = len - WORD;
-        let mut at = 0;
-        while at < last {
-            to.add(at).cast::<Word>().write_unaligned(from.add(at).cast::<Word>().read_unaligned());
-            at += WORD;
-        }
-        let end = from.add(last).cast::<Word>().read_unaligned();
-        to.add(last).cast::<Word>().write_unaligned(end);
+        unsafe { ptr::copy_nonoverlapping(from, to, len) };
     }
 }
 
@@ -269,17 +271,17 @@ pub(crate) unsafe fn write_head(
     layout: Layout,
     place: Place,
 ) -> *mut u8 {
-    // Field by field: a header made elsewhere and copied would be read before it is written back.
+    // Two fields a store: a header made elsewhere and copied would be read before it is written
+    // back, and every store takes room in the store buffer, which is what limits a batch.
+    let halves = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let header = [
+        place.offset,
+        place.published_us,
+        halves(place.partition, place.sequence_low),
+        halves(layout.payload_len, layout.meta),
+    ];
     // SAFETY: the header's bytes are the caller's, and `at` is aligned to 8.
-    unsafe {
-        let header = at.cast::<Header>();
-        (&raw mut (*header).offset).write(place.offset);
-        (&raw mut (*header).published_us).write(place.published_us);
-        (&raw mut (*header).partition).write(place.partition);
-        (&raw mut (*header).sequence_low).write(place.sequence_low);
-        (&raw mut (*header).payload_len).write(layout.payload_len);
-        (&raw mut (*header).meta).write(layout.meta);
-    }
+    unsafe { at.cast::<[u64; 4]>().write(header) };
     if layout.meta != 0 {
         // SAFETY: the extension follows the header inside the record.
         unsafe { write_extension(at.add(RECORD_HEADER), message) };

@@ -23,6 +23,7 @@
 //! a slot happen before it is overwritten; `loss-told` (producer's store of lost / consumer's
 //! load) makes everything pushed before the loss visible to whoever sees the loss.
 
+use crate::prefetch;
 use crate::sync::{Arc, AtomicU64, AtomicUsize, CachePadded, Ordering};
 use std::sync::OnceLock;
 
@@ -32,6 +33,9 @@ const TAG_BITS: usize = 0b111;
 const LAP: usize = 0b001;
 /// A loss precedes this word; how much was lost in all until then is in `losses`.
 const LOSS: usize = 0b010;
+
+/// How many words ahead of the one at hand the consumer fetches a record.
+const PREFETCH: usize = 8;
 
 #[derive(Debug)]
 struct Shared {
@@ -143,6 +147,7 @@ impl Producer {
         // SYNC slot-filled: pairs with Consumer::peek.
         self.slots.at(self.tail).store(word | self.slots.lap(self.tail), Ordering::Release);
         self.tail = self.tail.wrapping_add(1);
+        self.prefetch();
         // Relaxed: see `push`.
         self.shared.tail.store(self.tail, Ordering::Relaxed);
     }
@@ -152,18 +157,37 @@ impl Producer {
     pub fn push(&mut self, words: &[usize]) {
         debug_assert!(!words.is_empty(), "a loss would be told in a slot that is not ours");
         debug_assert!(self.free(words.len()) == words.len(), "push past what is free");
-        let mut mark = if self.loss_untold { self.tell_loss() } else { 0 };
-        for &word in words {
-            debug_assert_eq!(word & TAG_BITS, 0, "the low bits of a word belong to the ring");
-            let tagged = word | self.slots.lap(self.tail) | mark;
+        let mut rest = words;
+        if let (true, Some((&first, others))) = (self.loss_untold, words.split_first()) {
+            let tagged = first | self.slots.lap(self.tail) | self.tell_loss();
             // SYNC slot-filled: pairs with Consumer::peek.
             self.slots.at(self.tail).store(tagged, Ordering::Release);
             self.tail = self.tail.wrapping_add(1);
-            mark = 0;
+            rest = others;
         }
+        while !rest.is_empty() {
+            // As far as the end of the lap.
+            let lap = self.slots.lap(self.tail);
+            let slots = &self.slots.0[self.slots.index(self.tail)..];
+            let count = slots.len().min(rest.len());
+            for (slot, &word) in slots.iter().zip(rest) {
+                debug_assert_eq!(word & TAG_BITS, 0, "the low bits of a word belong to the ring");
+                // SYNC slot-filled: pairs with Consumer::peek.
+                slot.store(word | lap, Ordering::Release);
+            }
+            rest = &rest[count..];
+            self.tail = self.tail.wrapping_add(count as u64);
+        }
+        self.prefetch();
         // Relaxed: a figure for metrics and for a publisher that waits for space, who both read it
         // again; no memory is reached through it.
         self.shared.tail.store(self.tail, Ordering::Relaxed);
+    }
+
+    /// Fetches the line after the next: its slots were last read by the consumer.
+    #[inline(always)]
+    fn prefetch(&self) {
+        prefetch::for_write(std::ptr::from_ref(self.slots.at(self.tail.wrapping_add(16))) as usize);
     }
 
     /// Notes that `count` messages were dropped because they did not fit.
@@ -261,6 +285,71 @@ impl Consumer {
     /// The loss of `count` was told to the subscriber.
     pub fn acknowledge_loss(&mut self, count: u64) {
         self.lost_told += count;
+    }
+
+    /// Calls `f` with the words that are there, in order, up to `most` and to the end of the lap,
+    /// until it says to stop. Ends before a loss. Gives the slots back after every `release_every`
+    /// words, then calling `released`, and at the end. Returns how many words were taken.
+    ///
+    /// A word counts as taken when `f` is called with it, also if `f` unwinds.
+    #[inline(always)]
+    pub fn drain(
+        &mut self,
+        most: usize,
+        release_every: usize,
+        mut released: impl FnMut(),
+        mut f: impl FnMut(usize) -> bool,
+    ) -> usize {
+        /// Gives back what was taken.
+        struct Taking<'a> {
+            head: &'a mut u64,
+            shared: &'a AtomicU64,
+            from: u64,
+            count: usize,
+        }
+        impl Taking<'_> {
+            #[inline(always)]
+            fn release(&mut self) {
+                *self.head = self.from.wrapping_add(self.count as u64);
+                // SYNC slot-free: pairs with Producer::free.
+                self.shared.store(*self.head, Ordering::Release);
+            }
+        }
+        impl Drop for Taking<'_> {
+            fn drop(&mut self) {
+                self.release();
+            }
+        }
+        let lap = self.slots.lap(self.head);
+        let slots = &self.slots.0[self.slots.index(self.head)..];
+        let slots = &slots[..slots.len().min(most)];
+        let mut taking =
+            Taking { from: self.head, head: &mut self.head, shared: &self.shared.head, count: 0 };
+        let mut until_release = release_every;
+        for (index, slot) in slots.iter().enumerate() {
+            // SYNC slot-filled: pairs with Producer::push.
+            let tagged = slot.load(Ordering::Acquire);
+            if tagged & (LAP | LOSS) != lap {
+                break;
+            }
+            if let Some(later) = slots.get(index + PREFETCH) {
+                // Relaxed: a hint. The low bits do not matter to it, nor does an old word.
+                let word = later.load(Ordering::Relaxed);
+                prefetch::for_read(word);
+                prefetch::for_read(word.wrapping_add(64));
+            }
+            taking.count += 1;
+            until_release -= 1;
+            if until_release == 0 {
+                until_release = release_every;
+                taking.release();
+                released();
+            }
+            if !f(tagged & !TAG_BITS) {
+                break;
+            }
+        }
+        taking.count
     }
 
     /// Steps over the word that `peek` gave. The slot stays taken until [`release`](Self::release).

@@ -14,6 +14,7 @@ use crate::inbox::{Inbox, InboxState};
 use crate::lane::{Held, Lane, Pushed, Replay};
 use crate::log::{Log, LogWriter};
 use crate::message::{self, Context, Layout, NewMessage, Place, Record};
+use crate::prefetch;
 use crate::snapshot::Snapshot;
 use crate::sync::{Arc, Counter, UnsafeCell, light_fence};
 use crate::trie::Trie;
@@ -22,6 +23,9 @@ use std::time::Duration;
 
 /// Messages that are pushed to a lane in one go.
 const GROUP: usize = 64;
+
+/// How far ahead of what it writes a batch fetches the lines of its chunk, in bytes.
+const AHEAD: usize = 1024;
 
 /// Addresses of the records of a group.
 type Group = ArrayVec<usize, GROUP>;
@@ -258,6 +262,8 @@ impl Core {
             let sequence_low = self.log.next() as u32;
             let place =
                 Place { offset, published_us: now_us, partition: partition.id, sequence_low };
+            prefetch::for_write(at as usize + AHEAD);
+            prefetch::for_write(at as usize + AHEAD + 64);
             // SAFETY: the appender's room is ours, aligned and large enough.
             unsafe { message::write(at, message, layout, place) };
             self.appender.commit(bytes);
@@ -462,40 +468,86 @@ impl Core {
                 Err(stop) => return Some(stop),
             };
         }
-        for message in &messages[..room.most] {
-            let place = Place {
-                offset: partition.next_offset.get() + group.len() as u64,
-                published_us: now_us,
-                partition: partition.id,
-                sequence_low: (self.log.next() + group.len() as u64) as u32,
-            };
+        let mut place = Place {
+            offset: partition.next_offset.get(),
+            published_us: now_us,
+            partition: partition.id,
+            sequence_low: self.log.next() as u32,
+        };
+        let messages = &messages[..room.most];
+        if room.ask_filters || !self.fits(messages.first()) {
+            return self.write_first(state, messages, place, room.ask_filters, waited, group);
+        }
+        let (mut at, mut left) = self.appender.span();
+        let whole = left;
+        for message in messages {
             // Checked by the publisher before it came here.
             let Ok(layout) = message.layout(&self.limits) else { break };
             let bytes = layout.bytes();
-            let at = match self.appender.room(bytes) {
-                Some(at) => at,
-                None if !group.is_empty() => break,
-                None if bytes > CHUNK_BYTES - FIRST_RECORD => {
-                    return self.write_large(state, message, layout, place, waited, group);
-                }
-                None => match self.next_chunk(bytes) {
-                    Ok(at) => at,
-                    Err(stop) => return Some(stop),
-                },
-            };
-            // SAFETY: the appender's room is ours, aligned and large enough.
-            unsafe { message::write(at, message, layout, place) };
-            if room.ask_filters {
-                // SAFETY: just written, and the chunk is ours.
-                let record = unsafe { Record::at(at as usize) };
-                let stop = self.decide(state, record, waited);
-                if stop.is_some() {
-                    return stop;
-                }
+            if bytes > left {
+                break;
             }
-            self.appender.commit(bytes);
-            group.push(at as usize);
+            prefetch::for_write(at as usize + AHEAD);
+            prefetch::for_write(at as usize + AHEAD + 64);
+            // SAFETY: the appender's span is ours, aligned and large enough.
+            unsafe { message::write(at, message, layout, place) };
+            // SAFETY: no more messages than a group holds.
+            unsafe { group.push_unchecked(at as usize) };
+            at = at.wrapping_add(bytes);
+            left -= bytes;
+            place.offset += 1;
+            place.sequence_low = place.sequence_low.wrapping_add(1);
         }
+        self.appender.commit(whole - left);
+        None
+    }
+
+    /// Whether `message` fits into the current chunk.
+    #[inline(always)]
+    fn fits(&self, message: Option<&NewMessage<'_>>) -> bool {
+        message
+            .and_then(|message| message.layout(&self.limits).ok())
+            .is_some_and(|layout| self.appender.room(layout.bytes()).is_some())
+    }
+
+    /// Writes the first of `messages` alone: it needs another chunk, or must be looked at first.
+    #[cold]
+    #[inline(never)]
+    fn write_first(
+        &mut self,
+        state: &PartitionState,
+        messages: &[NewMessage<'_>],
+        place: Place,
+        ask_filters: bool,
+        waited: Duration,
+        group: &mut Group,
+    ) -> Option<Stop> {
+        let Some(message) = messages.first() else { return None };
+        // Checked by the publisher before it came here.
+        let Ok(layout) = message.layout(&self.limits) else { return Some(Stop::NoMemory) };
+        let bytes = layout.bytes();
+        if bytes > CHUNK_BYTES - FIRST_RECORD {
+            return self.write_large(state, message, layout, place, waited, group);
+        }
+        let at = match self.appender.room(bytes) {
+            Some(at) => at,
+            None => match self.next_chunk(bytes) {
+                Ok(at) => at,
+                Err(stop) => return Some(stop),
+            },
+        };
+        // SAFETY: the appender's room is ours, aligned and large enough.
+        unsafe { message::write(at, message, layout, place) };
+        if ask_filters {
+            // SAFETY: just written, and the chunk is ours.
+            let record = unsafe { Record::at(at as usize) };
+            let stop = self.decide(state, record, waited);
+            if stop.is_some() {
+                return stop;
+            }
+        }
+        self.appender.commit(bytes);
+        group.push(at as usize);
         None
     }
 
