@@ -149,6 +149,7 @@ impl Broker {
         most: usize,
     ) -> Result<Vec<String>, ConfigError> {
         use std::ops::Bound::{Excluded, Unbounded};
+        self.inner.engine.check()?;
         let pattern = Pattern::new(pattern)?;
         let from = after.map_or(Unbounded, Excluded);
         let topics = self.inner.topics.read().unwrap_or_else(PoisonError::into_inner);
@@ -254,7 +255,8 @@ impl Broker {
     /// subscriptions that are pulled can still be received.
     ///
     /// May be called from inside a handler, which then is not waited for. Closing again does
-    /// nothing.
+    /// nothing, and neither does closing from inside a filter function, during which a shard is
+    /// held.
     pub fn close(&self, deadline: Duration) -> CloseReport {
         self.inner.close(deadline)
     }

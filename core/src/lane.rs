@@ -232,6 +232,15 @@ pub(crate) enum Next {
     CaughtUp,
 }
 
+/// What a look at a lane shows that takes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    Something,
+    Nothing,
+    /// As [`Next::CaughtUp`].
+    CaughtUp,
+}
+
 impl Lane {
     pub(crate) fn new(
         shard: usize,
@@ -368,9 +377,12 @@ impl Lane {
                     let fits = ring.free(count);
                     // The tokens are handed out first: the reader may give them back at once.
                     appender.grant(chunk, fits as u64);
-                    ring.push(&addresses[..fits]);
                     if fits == count {
+                        ring.push(addresses);
                         return Pushed::new(count, 0);
+                    }
+                    if fits > 0 {
+                        ring.push(&addresses[..fits]);
                     }
                     let lost = count - fits;
                     ring.lose(lost as u64);
@@ -550,6 +562,11 @@ impl Lane {
                         side.expired += 1;
                         continue;
                     }
+                    // Told before anything is taken: what is taken cannot be displaced any more.
+                    let lost = ring.displaced();
+                    if lost > 0 {
+                        break Next::Lagged(lost);
+                    }
                     *at = 0;
                     taken.resize(most.clamp(1, LOSSY_BATCH), 0);
                     let (count, lost) = ring.take(taken);
@@ -608,23 +625,45 @@ impl Lane {
         self.read_side(reader, |side| side.pins.flush());
     }
 
-    /// Whether nothing is there to take; what was lost counts as something.
-    pub(crate) fn is_empty(&self, reader: &mut Reader) -> bool {
+    /// Looks whether something is there to take; what was lost counts as something. A catching-up
+    /// reader looks into the log as far as it must.
+    pub(crate) fn look(
+        &self,
+        reader: &mut Reader,
+        interest: &Interest,
+        context: &Arc<Context>,
+    ) -> Look {
         self.read_side(reader, |side| {
-            // At the end of the log there still is something to do: to go live.
-            side.catch_up.is_none()
-                && side.expired == 0
-                && match &side.queue {
-                    ReadQueue::Plain(ring) => {
-                        ring.peek() == ring::Slot::Empty && ring.loss_at_end() == 0
-                    }
-                    ReadQueue::Lossy { ring, taken, at, displaced } => {
-                        *displaced == 0 && *at == taken.len() && ring.is_empty()
-                    }
+            let Some(catch_up) = &mut side.catch_up else {
+                let is_empty = side.expired == 0
+                    && match &side.queue {
+                        ReadQueue::Plain(ring) => {
+                            ring.peek() == ring::Slot::Empty && ring.loss_at_end() == 0
+                        }
+                        ReadQueue::Lossy { ring, taken, at, displaced } => {
+                            *displaced == 0 && *at == taken.len() && ring.is_empty()
+                        }
+                    };
+                return if is_empty { Look::Nothing } else { Look::Something };
+            };
+            loop {
+                if catch_up.at < catch_up.taken.len() {
+                    return Look::Something;
                 }
+                let cursor = self.settled_cursor();
+                if self.expired_unread.load(Ordering::Acquire) > catch_up.told {
+                    return Look::Something;
+                }
+                let head = self.log.head();
+                if cursor == head {
+                    return Look::CaughtUp;
+                }
+                catch_up.taken.clear();
+                catch_up.at = 0;
+                self.take_from_log(catch_up, cursor, head, interest, context);
+            }
         })
     }
-
     /// Calls `f` with up to `most` messages of a live ring, in place, until it says to stop; ends
     /// at whatever is not an ordinary message, which [`next`](Self::next) then tells. Slots are
     /// given back after every [`RELEASE_EVERY`] messages and at the end, after each in a small ring.

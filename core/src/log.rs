@@ -28,6 +28,10 @@ const PAGE: usize = if cfg!(slipring_loom) { 4 } else { 4096 };
 /// The smallest record, which bounds how many fit into a budget.
 const MIN_RECORD: usize = 32;
 
+/// Chunks among which that of a claim is looked for, newest first. What is retained under another
+/// entry already is only counted twice.
+const RECENT: usize = 16;
+
 /// What readers see of a log.
 #[derive(Debug)]
 pub struct Log {
@@ -204,9 +208,22 @@ impl LogWriter {
 
     /// Retains the chunk of a record that was claimed apart, and now has the sequence `last`.
     pub fn retain_claimed(&mut self, chunk: Chunk, last: u64) {
-        match self.retained.back_mut() {
-            Some(newest) if newest.chunk == chunk => newest.last = last,
-            _ => {
+        // Claims of the chunk may have been published before others, of chunks that came since.
+        let newest = self.retained.iter().rev().take(RECENT);
+        match newest.clone().position(|retained| retained.chunk == chunk) {
+            Some(0) => {
+                if let Some(newest) = self.retained.back_mut() {
+                    newest.last = last;
+                }
+            }
+            Some(behind) => {
+                // It is retained for its latest record, so it expires after the others now.
+                let at = self.retained.len() - 1 - behind;
+                if let Some(retained) = self.retained.remove(at) {
+                    self.retained.push_back(Retained { last, ..retained });
+                }
+            }
+            None => {
                 chunk.grant(1);
                 self.retain(chunk, last);
             }

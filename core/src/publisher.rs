@@ -186,6 +186,15 @@ impl Engine {
     }
 }
 
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if self.generation.is_over() {
+            // In the child of a fork the threads do not exist: there is nothing to stop or to join.
+            std::mem::forget(std::mem::take(&mut self.sequencers));
+        }
+    }
+}
+
 /// A topic and its partitions.
 #[derive(Debug)]
 pub(crate) struct TopicEntry {

@@ -4,7 +4,7 @@ use crate::chunk::Pool;
 use crate::config::Start;
 use crate::error::SubscribeError;
 use crate::inbox::{Inbox, InboxState};
-use crate::interest::Scan;
+use crate::interest::{Scan, is_inside_filter};
 use crate::lane::Replay;
 use crate::message::Record;
 use crate::publisher::{Engine, TopicEntry};
@@ -113,12 +113,15 @@ impl Registry {
     /// Takes `inbox` out of the routes and out of what the broker knows.
     pub(crate) fn unroute(self: &Arc<Self>, inbox: &Inbox) {
         let mut control = self.control();
+        if control.subscriptions.remove(&inbox.id).is_none() {
+            // It has been done, and the name may be somebody else's by now.
+            return;
+        }
         let mut routes = Routes::clone(&self.routing.load());
         for pattern in &inbox.interest.patterns {
             routes = routes.remove(pattern, inbox.id);
         }
         self.routing.store(Arc::new(routes));
-        control.subscriptions.remove(&inbox.id);
         if let Some(name) = &inbox.name {
             control.names.remove(name);
         }
@@ -158,6 +161,10 @@ impl Registry {
     }
 
     pub(crate) fn close(&self, deadline: Duration) -> CloseReport {
+        if is_inside_filter() {
+            tracing::error!("a filter function may not close the broker: it stays open");
+            return CloseReport::default();
+        }
         if self.engine.generation.is_over() || self.engine.closed.swap(true, Ordering::AcqRel) {
             return CloseReport::default();
         }
@@ -243,60 +250,53 @@ impl Registry {
     /// For each shard, where to begin reading its log; `None` to begin now.
     fn replays(&self, inbox: &Inbox, start: Start) -> Option<Vec<Replay>> {
         let shards = &self.engine.shards;
-        let from = |cursor: &dyn Fn(&Shard) -> u64, scan: Scan| {
-            Some(
-                shards
-                    .iter()
-                    .map(|shard| Replay { cursor: cursor(shard), scan: scan.clone() })
-                    .collect(),
-            )
+        let replay = |cursor| Replay { cursor, scan: Scan::default() };
+        let from = |cursor: &dyn Fn(&Shard) -> u64| {
+            Some(shards.iter().map(|shard| replay(cursor(shard))).collect())
         };
         match start {
             Start::Now => None,
-            Start::Earliest => from(&|shard| shard.log.low(), Scan::default()),
-            Start::Offset(offset) => {
-                from(&|shard| shard.log.low(), Scan { from_offset: offset, ..Scan::default() })
+            Start::Earliest | Start::Offset(_) => from(&|shard| shard.log.low()),
+            Start::Time(from_us) => {
+                from(&|shard| shard.log.first_where(|record| published_us(record) >= from_us))
             }
-            Start::Time(from_us) => from(
-                &|shard| shard.log.first_where(|record| published_us(record) >= from_us),
-                Scan { from_us, ..Scan::default() },
-            ),
             Start::Last(count) => {
-                // The last `count` of each shard, and of those the latest `count`.
-                let mut last: Vec<(u64, usize, u64)> = shards
+                // The last `count` of each shard, and of those the latest `count`. Where none of a
+                // shard is among them, all is older that was there before the search began.
+                let heads: Vec<u64> = shards.iter().map(|shard| shard.log.head()).collect();
+                let mut last: Vec<(u64, usize, u64)> = heads
                     .iter()
+                    .zip(shards)
                     .enumerate()
-                    .flat_map(|(index, shard)| {
-                        self.last_of_shard(inbox, shard, count)
+                    .flat_map(|(index, (&head, shard))| {
+                        self.last_of_shard(inbox, shard, head, count)
                             .into_iter()
                             .map(move |(time, sequence)| (time, index, sequence))
                     })
                     .collect();
                 last.sort_unstable();
-                let first = last.len().saturating_sub(count);
-                let cursor = |index: usize, shard: &Shard| {
-                    last[first..]
-                        .iter()
-                        .filter(|&&(_, of, _)| of == index)
-                        .map(|&(_, _, sequence)| sequence)
-                        .min()
-                        .unwrap_or_else(|| shard.log.head())
-                };
-                let replays = shards.iter().enumerate().map(|(index, shard)| Replay {
-                    cursor: cursor(index, shard),
-                    scan: Scan::default(),
-                });
-                Some(replays.collect())
+                let mut cursors = heads;
+                for &(_, index, sequence) in &last[last.len().saturating_sub(count)..] {
+                    cursors[index] = cursors[index].min(sequence);
+                }
+                Some(cursors.into_iter().map(replay).collect())
             }
         }
     }
 
-    /// Publish times and sequences of the last `count` records of `shard` that `inbox` wants.
-    fn last_of_shard(&self, inbox: &Inbox, shard: &Shard, count: usize) -> Vec<(u64, u64)> {
+    /// Publish times and sequences of the last `count` records of `shard` before `head` that
+    /// `inbox` wants.
+    fn last_of_shard(
+        &self,
+        inbox: &Inbox,
+        shard: &Shard,
+        head: u64,
+        count: usize,
+    ) -> Vec<(u64, u64)> {
         let mut found = Vec::new();
         let mut scan = Scan::default();
         let pinned = epoch::pin();
-        let (low, mut next) = (shard.log.low(), shard.log.head());
+        let (low, mut next) = (shard.log.low(), head);
         while found.len() < count && next > low {
             next -= 1;
             let Some(record) = shard.log.pinned_record(next, &pinned) else { break };

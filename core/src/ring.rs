@@ -152,8 +152,10 @@ impl Producer {
         self.shared.tail.store(self.tail, Ordering::Relaxed);
     }
 
-    /// Pushes all of `words`. The caller has asked [`free`](Self::free) that they fit.
+    /// Pushes all of `words`, at least one: a loss is told with the first of them. The caller has
+    /// asked [`free`](Self::free) that they fit.
     pub fn push(&mut self, words: &[usize]) {
+        debug_assert!(!words.is_empty(), "a loss would be told in a slot that is not ours");
         debug_assert!(self.free(words.len()) == words.len(), "push past what is free");
         let mut rest = words;
         if let (true, Some((&first, others))) = (self.loss_untold, words.split_first()) {

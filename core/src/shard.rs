@@ -210,8 +210,15 @@ pub(crate) struct Core {
     figures: Arc<ShardFigures>,
 }
 
+/// Inboxes whose consumer is to be woken. As a rule they are few, and nothing is allocated.
+#[derive(Debug, Default)]
+pub(crate) struct Errands {
+    few: ArrayVec<Arc<Inbox>, 8>,
+    more: Vec<Arc<Inbox>>,
+}
+
 impl Guarded for Core {
-    type Errands = Vec<Arc<Inbox>>;
+    type Errands = Errands;
 
     #[inline(always)]
     fn has_errands(&self) -> bool {
@@ -219,11 +226,15 @@ impl Guarded for Core {
     }
 
     fn take_errands(&mut self, errands: &mut Self::Errands) {
-        errands.append(&mut self.errands);
+        for inbox in self.errands.drain(..) {
+            if let Err(full) = errands.few.try_push(inbox) {
+                errands.more.push(full.element());
+            }
+        }
     }
 
     fn run_errands(errands: Self::Errands) {
-        for inbox in errands {
+        for inbox in errands.few.into_iter().chain(errands.more) {
             inbox.arrivals.wake();
         }
     }
@@ -368,13 +379,8 @@ impl Core {
                 return appended;
             }
             let address = claim.at() as usize;
-            let stop = self.make_room(claim.chunk().bytes()).or_else(|| {
-                // SAFETY: the claim's owner has written a whole record and keeps it.
-                let record = unsafe { Record::at(address) };
-                self.decide(state, record, waited)
-            });
-            if stop.is_some() {
-                appended.stop = stop;
+            appended.stop = self.make_room(claim.chunk().bytes());
+            if appended.stop.is_some() {
                 return appended;
             }
             let sequence = self.log.next();
@@ -385,8 +391,15 @@ impl Core {
                 partition: partition.id,
                 sequence_low: sequence as u32,
             };
+            // Before any filter looks at it; if it has to wait, it gets another place then.
             // SAFETY: the claim's record, which nobody else has seen yet.
             unsafe { message::stamp(claim.at(), place) };
+            // SAFETY: the claim's owner has written a whole record and keeps it.
+            let record = unsafe { Record::at(address) };
+            appended.stop = self.decide(state, record, waited);
+            if appended.stop.is_some() {
+                return appended;
+            }
             self.publish(partition, state, &[address], now_us, &mut appended.outcome);
             self.log.retain_claimed(claim.chunk(), sequence);
             appended.count = 1;
@@ -426,7 +439,7 @@ impl Core {
                     state.route.push(Target {
                         inbox: Arc::clone(inbox),
                         lane: Arc::clone(lane),
-                        filtered: inbox.interest.selector.is_some(),
+                        filtered: inbox.interest.is_selective(),
                     });
                 }
             });
@@ -644,6 +657,13 @@ impl Core {
         let mut ended = false;
         for target in &state.route {
             let overflow = target.inbox.overflow;
+            // Another partition, or another shard, may have disconnected it.
+            if matches!(overflow, Overflow::Disconnect { .. })
+                && target.inbox.state() != InboxState::Open
+            {
+                ended = true;
+                continue;
+            }
             let (pushed, matched) = if target.filtered {
                 self.push_filtered(target, addresses, now_us)
             } else {

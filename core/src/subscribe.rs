@@ -110,7 +110,8 @@ impl<'a> SubscriptionBuilder<'a> {
     /// Wants only messages for which `function` returns true.
     ///
     /// It runs on the publishing thread while a shard is held, so it must be quick, and must not
-    /// call the broker: such calls are refused. A panic counts as no match.
+    /// call the broker: such calls are refused. A panic counts as no match. What it has captured is
+    /// dropped some time after the subscription, on any thread, under the same conditions.
     pub fn filter_fn(
         self,
         function: impl Fn(&Message<'_>) -> bool + Send + Sync + 'static,
@@ -242,6 +243,12 @@ impl<'a> SubscriptionBuilder<'a> {
             check_subscription_name(name)?;
         }
         let inner = &self.registry;
+        let (from_offset, from_us) = match self.start {
+            Start::Offset(offset) => (offset, 0),
+            // What is published from now on is not older.
+            Start::Time(us) if us > inner.engine.clock.unix_us() => (0, us),
+            _ => (0, 0),
+        };
         let id = {
             let mut control = inner.control();
             control.last_id += 1;
@@ -250,7 +257,7 @@ impl<'a> SubscriptionBuilder<'a> {
         Ok(Arc::new(Inbox::new(
             id,
             self.name.map(Into::into),
-            Interest::new(patterns, selector),
+            Interest::new(patterns, selector, from_offset, from_us),
             self.overflow,
             self.capacity,
             inner.engine.shards.len(),

@@ -7,7 +7,7 @@ use crate::fork::Generation;
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::is_inside_filter;
-use crate::lane::{Lane, Next, Reader};
+use crate::lane::{Lane, Look, Next, Reader};
 use crate::message::{Message, OwnedMessage};
 use crate::publisher::Engine;
 use crate::sync::{Arc, current_thread};
@@ -71,11 +71,7 @@ impl Receiver {
             if next != Next::CaughtUp {
                 return next;
             }
-            let (inbox, lane) = (&self.inbox, &**lane);
-            let shard = &self.engine.shards[self.turn];
-            if shard.baton.run(|core| core.go_live(inbox, lane)) {
-                lane.leave_log(&mut self.reader);
-            }
+            go_live(&self.inbox, &self.engine, self.turn, lane, &mut self.reader);
         }
     }
 
@@ -108,9 +104,33 @@ impl Receiver {
         }
     }
 
-    /// Whether nothing is queued.
+    /// Whether nothing is queued, nor in the log for a lane that is catching up.
     pub(crate) fn is_empty(&mut self) -> bool {
-        self.untold == 0 && self.inbox.lanes().all(|lane| lane.is_empty(&mut self.reader))
+        if self.untold > 0 {
+            return false;
+        }
+        loop {
+            // Going live may wait for a shard, and so use up the wake-up for what came meanwhile
+            // to a lane that was looked at before: then all are looked at again.
+            let mut waited = false;
+            for shard in 0..self.engine.shards.len() {
+                let Some(lane) = self.inbox.lane(shard) else { continue };
+                loop {
+                    let (interest, context) = (&self.inbox.interest, &self.engine.context);
+                    match lane.look(&mut self.reader, interest, context) {
+                        Look::Something => return false,
+                        Look::Nothing => break,
+                        Look::CaughtUp => {
+                            go_live(&self.inbox, &self.engine, shard, lane, &mut self.reader);
+                            waited = true;
+                        }
+                    }
+                }
+            }
+            if !waited {
+                return true;
+            }
+        }
     }
 
     /// The message at `address`, which [`Self::next`] has just given.
@@ -193,6 +213,13 @@ impl Receiver {
 
 /// Takes an inbox out of the routes.
 type Unroute = dyn FnOnce(&Inbox) + Send + Sync;
+
+/// Makes a lane live that has caught up, unless too much has come meanwhile.
+fn go_live(inbox: &Inbox, engine: &Engine, shard: usize, lane: &Lane, reader: &mut Reader) {
+    if engine.shards[shard].baton.run(|core| core.go_live(inbox, lane)) {
+        lane.leave_log(reader);
+    }
+}
 
 /// A subscription whose messages are fetched by its owner.
 ///
@@ -343,11 +370,15 @@ impl Subscription {
         mut f: impl FnMut(Message<'_>),
     ) -> Result<usize, RecvError> {
         self.check()?;
+        if most == 0 {
+            return Ok(0);
+        }
         let state = self.receiver.inbox.state();
-        let count = self.receiver.poll(most, |message| {
+        let polled = self.receiver.poll(most, |message| {
             f(message);
             true
-        })?;
+        });
+        let count = polled.inspect_err(|_| self.settle_event())?;
         if count > 0 {
             self.idle.found();
             if self.event.is_some() {
@@ -434,7 +465,10 @@ impl Subscription {
                 }
                 Ok(Some(address))
             }
-            Next::Lagged(lost) => Err(RecvError::Lagged(lost)),
+            Next::Lagged(lost) => {
+                self.settle_event();
+                Err(RecvError::Lagged(lost))
+            }
             Next::Empty | Next::CaughtUp => {
                 self.receiver.done_with_all();
                 self.settle_event();

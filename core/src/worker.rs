@@ -22,6 +22,7 @@ use crate::clock::Clock;
 use crate::config::{CircuitBreaker, WaitStrategy};
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
+use crate::interest::drop_quietly;
 use crate::lane::Next;
 use crate::message::Message;
 use crate::subscription::Receiver;
@@ -39,6 +40,9 @@ use std::time::{Duration, Instant};
 
 /// How long queued work may wait before another worker is started.
 const STALL: Duration = Duration::from_millis(10);
+
+/// Workers that are started at a time: what waits may get stuck as well.
+const BURST: usize = 8;
 
 /// Workers there can be, however many handlers block.
 const MAX_WORKERS: usize = 512;
@@ -247,6 +251,8 @@ impl Task {
     fn finish(&self, running: &mut Option<Running>) {
         self.state.store(ENDED, Ordering::Release);
         if let Some(mut ended) = running.take() {
+            // What the handler has captured may end subscriptions when it is dropped, this one too.
+            let _inside = InsideHandler::enter(self.inbox.id);
             ended.receiver.discard();
             // A handler that panics when it is dropped harms nobody else.
             drop(catch_unwind(AssertUnwindSafe(|| drop(ended))));
@@ -256,21 +262,29 @@ impl Task {
     /// Handles up to a slice of messages; what to do with the task next.
     fn run(self: &Arc<Self>, clock: &Clock, most: usize) -> After {
         let mut guard = self.lock();
-        let Some(running) = guard.as_mut() else { return After::Ended };
-        let mut left = match running.breaker.admits(clock.now(), most) {
-            Ok(admitted) => admitted,
-            Err(until) => return After::Pause(until),
-        };
-        self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
         let mut after = After::More;
-        let _inside = InsideHandler::enter(self.inbox.id);
-        while left > 0 {
-            if self.inbox.state() == InboxState::Ended {
-                self.finish(&mut guard);
-                drop(guard);
-                self.inbox.wake_all();
-                return After::Ended;
+        if let Some(running) = guard.as_mut() {
+            match running.breaker.admits(clock.now(), most) {
+                Ok(admitted) => after = self.handle_up_to(admitted, running, clock),
+                Err(until) => after = After::Pause(until),
             }
+            self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
+        }
+        // Also where that was the last message for now: somebody waits for the handler's end.
+        if guard.is_none() || self.inbox.state() == InboxState::Ended {
+            self.finish(&mut guard);
+            drop(guard);
+            self.inbox.wake_all();
+            return After::Ended;
+        }
+        after
+    }
+
+    /// Handles up to `left` messages, as long as the subscription has not ended.
+    fn handle_up_to(&self, mut left: usize, running: &mut Running, clock: &Clock) -> After {
+        self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
+        let _inside = InsideHandler::enter(self.inbox.id);
+        while left > 0 && self.inbox.state() != InboxState::Ended {
             running.receiver.done_with_older();
             match running.receiver.next(left) {
                 Next::Record(address) => {
@@ -284,13 +298,11 @@ impl Task {
                 Next::Lagged(lost) => tell_loss(self.inbox.id, &mut running.on_lagged, lost),
                 Next::Empty | Next::CaughtUp => {
                     running.receiver.done_with_all();
-                    after = After::Empty;
-                    break;
+                    return After::Empty;
                 }
             }
         }
-        self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
-        after
+        After::More
     }
 
     /// Runs the handler on one message. False if the breaker has opened.
@@ -331,12 +343,14 @@ impl Task {
     /// The loop of a handler that has a thread of its own.
     pub(crate) fn run_dedicated(self: &Arc<Self>, clock: &Clock) {
         loop {
+            // Asked before the look that finds it empty: then nothing comes any more.
+            let closed = self.inbox.state() == InboxState::Closed;
             match self.run(clock, SLICE) {
                 After::Ended => return,
                 After::More => {}
-                After::Pause(until) => clock.park_until(Some(until)),
+                After::Pause(until) => self.pause(clock, until),
                 After::Empty => {
-                    if self.inbox.state() == InboxState::Closed {
+                    if closed {
                         let mut running = self.lock();
                         return self.finish(&mut running);
                     }
@@ -359,6 +373,18 @@ impl Task {
                 running.idle.found();
             }
         }
+    }
+
+    /// Parks the dedicated thread until `until`, or until the subscription ends.
+    fn pause(&self, clock: &Clock, until: Duration) {
+        let me = thread::current();
+        self.inbox.space.prepare(Waiter::Thread(me.clone()));
+        if self.inbox.state() != InboxState::Ended {
+            clock.park_until(Some(until));
+        }
+        self.inbox
+            .space
+            .cancel(|waiter| matches!(waiter, Waiter::Thread(other) if other.id() == me.id()));
     }
 
     /// Whether nothing is queued for it and its handler does not run.
@@ -410,13 +436,6 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("panic of an unknown type")
-}
-
-/// A panic's payload may panic itself when it is dropped.
-fn drop_quietly(panic: Box<dyn Any + Send>) {
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(again);
-    }
 }
 
 fn tell_loss(subscription: u64, on_lagged: &mut Option<Box<OnLagged>>, lost: u64) {
@@ -625,10 +644,11 @@ impl Workers {
         queue.tasks.push_back(task);
         queue.waiting_since.get_or_insert_with(Instant::now);
         self.queued.store(queue.tasks.len() as u64, Ordering::Relaxed);
-        let nobody = queue.idle == 0;
+        // Idle workers have perhaps been notified already, and not woken up yet.
+        let short = queue.tasks.len() > queue.idle;
         drop(queue);
         self.work.notify_one();
-        if nobody {
+        if short {
             self.call_supervisor();
         }
     }
@@ -644,10 +664,11 @@ impl Workers {
         while let Some(task) = self.take() {
             task.state.store(ACTIVE, Ordering::Release);
             let after = self.run(&task);
-            let drained = after == After::Empty && task.inbox.state() != InboxState::Open;
-            self.settle(task, after);
-            if drained || after == After::Ended {
-                drop(self.alive());
+            self.settle(std::sync::Arc::clone(&task), after);
+            // Whoever closes may have found the task locked just now, and waits to look again. The
+            // lock orders that look and this one: one of the two sees what the other did.
+            drop(self.alive());
+            if task.inbox.state() != InboxState::Open {
                 self.progress.notify_all();
             }
         }
@@ -738,12 +759,11 @@ impl Workers {
                     due.extend(queue.paused.pop().map(|Reverse(paused)| paused.task));
                 }
                 let waited = queue.waiting_since.map(|since| since.elapsed());
-                let helpless = queue.idle == 0;
+                let short = queue.tasks.len().saturating_sub(queue.idle);
+                let stalled = waited.is_some_and(|waited| waited >= STALL);
                 (
-                    helpless
-                        && queue.workers < MAX_WORKERS
-                        && waited.is_some_and(|waited| waited >= STALL),
-                    helpless && waited.is_some(),
+                    if stalled { short.min(BURST).min(MAX_WORKERS - queue.workers) } else { 0 },
+                    short > 0 && waited.is_some(),
                     queue.paused.peek().map(|Reverse(paused)| paused.until),
                 )
             };
@@ -751,8 +771,11 @@ impl Workers {
             for task in due {
                 self.requeue(task);
             }
-            if stalled && let Err(error) = self.start_worker() {
-                tracing::error!(%error, "handlers block, and no worker can be started");
+            for _ in 0..stalled {
+                if let Err(error) = self.start_worker() {
+                    tracing::error!(%error, "handlers block, and no worker can be started");
+                    break;
+                }
             }
             if woken {
                 continue;
