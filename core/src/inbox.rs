@@ -4,9 +4,8 @@ use crate::config::Overflow;
 use crate::interest::Interest;
 use crate::lane::{Lane, Replay};
 use crate::log::Log;
-use crate::sync::{Arc, AtomicU8, Ordering};
+use crate::sync::{Arc, AtomicU8, OnceLock, Ordering};
 use crate::wait::WaitCell;
-use std::sync::OnceLock;
 
 /// Whether messages still come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

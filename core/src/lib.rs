@@ -1,4 +1,8 @@
 //! slipring: the publish/subscribe broker that lives inside your program.
+#![cfg_attr(
+    slipring_loom,
+    allow(dead_code, unused, unreachable_pub, private_interfaces, unfulfilled_lint_expectations, reason = "the models have no broker: much is for it alone")
+)]
 
 mod baton;
 mod breaker;
@@ -18,6 +22,8 @@ mod lane;
 mod log;
 mod lossy;
 mod message;
+#[cfg(slipring_loom)]
+mod model;
 mod overlay;
 mod pin;
 #[cfg(not(slipring_loom))]
@@ -65,6 +71,8 @@ pub mod internals {
         Appender, CHUNK_BYTES, Chunk, Claim, ClaimArea, FIRST_RECORD, Pins, Pool,
     };
     pub use crate::log::{Log, LogWriter};
+    #[cfg(slipring_loom)]
+    pub use crate::model::*;
     pub use crate::snapshot::Snapshot;
     pub use crate::wait::{WaitCell, Waiter};
     /// The ring of `DropOldest`.

@@ -19,7 +19,7 @@ use crate::chunk::{Chunk, Claim};
 use crate::config::Limits;
 use crate::error::InvalidMessage;
 use crate::filter::same_bytes;
-use crate::sync::{Arc, AtomicBool};
+use crate::sync::{Arc, AtomicBool, watched};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
@@ -236,6 +236,7 @@ pub(crate) unsafe fn write_head(
     layout: Layout,
     partition: u32,
 ) -> *mut u8 {
+    watched::write(at as usize);
     let header = Header {
         offset: 0,
         published_us: 0,
@@ -304,6 +305,7 @@ unsafe fn write_extension(at: *mut u8, message: &NewMessage<'_>) {
 /// `at` is a record written by [`write`] or [`write_head`] that nobody else reads yet.
 #[inline]
 pub(crate) unsafe fn stamp(at: *mut u8, offset: u64, published_us: u64, sequence: u64) {
+    watched::write(at as usize);
     let header = at.cast::<Header>();
     // SAFETY: the record is the caller's alone.
     let header = unsafe { &mut *header };
@@ -331,6 +333,7 @@ impl<'a> Record<'a> {
 
     #[inline]
     fn header(self) -> &'a Header {
+        watched::read(self.address());
         // SAFETY: `at` promises a record for 'a.
         unsafe { &*self.at.cast::<Header>() }
     }

@@ -22,6 +22,9 @@ use std::time::Duration;
 /// Messages that are pushed to a lane in one go.
 const GROUP: usize = 64;
 
+/// The sequence of a log's first record. The models begin where its low half wraps around.
+pub(crate) const FIRST_SEQUENCE: u64 = if cfg!(slipring_loom) { u32::MAX as u64 - 1 } else { 0 };
+
 /// The routing table: which subscription wants which topics.
 pub(crate) type Routes = Trie<Arc<Inbox>>;
 
@@ -56,7 +59,7 @@ impl Shard {
         context: &Arc<Context>,
         routing: &std::sync::Arc<Snapshot<Routes>>,
     ) -> Self {
-        let writer = LogWriter::new(budget, 0);
+        let writer = LogWriter::new(budget, FIRST_SEQUENCE);
         let log = std::sync::Arc::clone(writer.log());
         let figures = std::sync::Arc::new(ShardFigures::default());
         let core = Core {
