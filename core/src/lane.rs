@@ -107,6 +107,8 @@ struct CatchUp {
     at: usize,
     /// How much of `Lane::expired_unread` has been told.
     told: u64,
+    /// The lane is live; only a loss before that has still to be told.
+    is_over: bool,
 }
 
 #[derive(Debug)]
@@ -238,6 +240,7 @@ impl Lane {
             taken: Vec::new(),
             at: 0,
             told: 0,
+            is_over: false,
         });
         Self {
             shard,
@@ -582,6 +585,11 @@ impl Lane {
     ) -> Next {
         loop {
             let Some(catch_up) = &mut side.catch_up else { return Next::Empty };
+            if catch_up.is_over {
+                let lost = self.untold(catch_up);
+                side.catch_up = None;
+                return Next::Lagged(lost);
+            }
             if let Some(&address) = catch_up.taken.get(catch_up.at) {
                 catch_up.at += 1;
                 self.counted.buffered.set((catch_up.taken.len() - catch_up.at) as u64);
@@ -592,10 +600,9 @@ impl Lane {
             catch_up.taken.clear();
             catch_up.at = 0;
             let cursor = self.settled_cursor();
-            let expired = self.expired_unread.load(Ordering::Acquire);
-            if expired > catch_up.told {
-                let lost = expired - catch_up.told;
-                catch_up.told = expired;
+            let lost = self.untold(catch_up);
+            if lost > 0 {
+                catch_up.told += lost;
                 return Next::Lagged(lost);
             }
             let head = self.log.head();
@@ -604,6 +611,11 @@ impl Lane {
             }
             self.take_from_log(catch_up, cursor, head, interest, context);
         }
+    }
+
+    /// How much expired unread and has not been told.
+    fn untold(&self, catch_up: &CatchUp) -> u64 {
+        self.expired_unread.load(Ordering::Acquire) - catch_up.told
     }
 
     /// The cursor, when no holder is counting.
@@ -762,7 +774,11 @@ impl Lane {
 
     /// The reader's side of going live.
     pub(crate) fn leave_log(&self, reader: &mut Reader) {
-        self.read_side(reader, |side| side.catch_up = None);
+        self.read_side(reader, |side| match &mut side.catch_up {
+            // Between the reader's last look and going live; told before what is in the ring.
+            Some(catch_up) if self.untold(catch_up) > 0 => catch_up.is_over = true,
+            catch_up => *catch_up = None,
+        });
     }
 
     /// Throws away all that is queued, after the write side has ended.
