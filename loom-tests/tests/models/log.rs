@@ -125,7 +125,7 @@ fn a_slot_that_is_used_again_is_not_mistaken() {
 /// Two readers search while chunks expire.
 #[test]
 fn two_readers_keep_what_they_found() {
-    check(2, || {
+    check(3, || {
         let mut writer = Writer::new(0);
         writer.append();
         let readers = [0, 1].map(|_| {

@@ -96,7 +96,7 @@ fn a_record_is_delivered_or_expired_never_both() {
 /// so little that the chunk is written again at once.
 #[test]
 fn a_chunk_that_expires_half_read_is_counted_exactly() {
-    check(2, || {
+    check(3, || {
         let world = Arc::new(World::new(CHUNK_BYTES, false));
         (0..2).for_each(|_| _ = world.publish(HALF_CHUNK));
         let mut consumer = world.subscribe(1, Overflow::DropNewest, 4, true);
@@ -115,7 +115,7 @@ fn a_chunk_that_expires_half_read_is_counted_exactly() {
 /// A log that refuses rather than forgets: what was accepted is all delivered.
 #[test]
 fn a_log_that_refuses_loses_nothing_that_it_accepted() {
-    check(2, || {
+    check(3, || {
         let world = Arc::new(World::new(CHUNK_BYTES, true));
         world.publish(WHOLE_CHUNK);
         let mut consumer = world.subscribe(1, Overflow::DropNewest, 4, true);
@@ -158,7 +158,7 @@ fn what_expires_in_the_ring_is_told() {
 /// An unsubscribe while records are deferred, expire and are pushed gives every token back.
 #[test]
 fn unsubscribing_amid_a_replay_gives_every_token_back() {
-    check(2, || {
+    check(3, || {
         let world = Arc::new(World::new(CHUNK_BYTES, false));
         world.publish(WHOLE_CHUNK);
         let mut consumer = world.subscribe(1, Overflow::DropNewest, 2, true);
