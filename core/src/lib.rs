@@ -1,7 +1,14 @@
 //! slipring: the publish/subscribe broker that lives inside your program.
 #![cfg_attr(
     slipring_loom,
-    allow(dead_code, unused, unreachable_pub, private_interfaces, unfulfilled_lint_expectations, reason = "the models have no broker: much is for it alone")
+    allow(
+        dead_code,
+        unused,
+        unreachable_pub,
+        private_interfaces,
+        unfulfilled_lint_expectations,
+        reason = "the models have no broker: much is for it alone"
+    )
 )]
 
 mod baton;

@@ -69,9 +69,7 @@ fn compete(threads: usize, rounds: usize, preemptions: usize) {
         let others: Vec<_> = (1..threads)
             .map(|_| {
                 let baton = Arc::clone(&baton);
-                thread::spawn(move || {
-                    (0..rounds).map(|_| run_one(&baton)).collect::<Vec<_>>()
-                })
+                thread::spawn(move || (0..rounds).map(|_| run_one(&baton)).collect::<Vec<_>>())
             })
             .collect();
         let mut orders: Vec<u32> = (0..rounds).map(|_| run_one(&baton)).collect();
@@ -166,15 +164,19 @@ fn a_sequencer_does_every_job() {
         let baton = Arc::new(Baton::new(Count::default()));
         baton.become_sequencer();
         let stopped = Arc::new(AtomicU32::new(0));
+        let errands = Arc::new(AtomicU32::new(0));
         let sequencer = thread::current();
         let others = [0, 1].map(|n| {
             let (baton, stopped) = (Arc::clone(&baton), Arc::clone(&stopped));
-            let sequencer = sequencer.clone();
+            let (sequencer, errands) = (sequencer.clone(), Arc::clone(&errands));
             thread::spawn(move || {
                 if n == 0 {
                     run_one(&baton);
                 } else {
-                    baton.leave(|count| count.jobs += 1);
+                    baton.leave(|count| {
+                        count.jobs += 1;
+                        count.errands.push(errands);
+                    });
                 }
                 stopped.fetch_add(1, Ordering::AcqRel);
                 sequencer.unpark();
@@ -188,6 +190,7 @@ fn a_sequencer_does_every_job() {
             },
             || stopped.load(Ordering::Acquire) == 2,
         );
+        assert_eq!(errands.load(Ordering::Relaxed), 1, "errands are run between jobs");
         others.into_iter().for_each(|other| other.join().unwrap());
         assert_eq!(baton.run(|count| count.jobs), 2);
     });

@@ -5,7 +5,7 @@ use loom::sync::Arc;
 use loom::thread;
 use slipring::Overflow;
 use slipring::internals::{
-    CHUNK_BYTES, Consumer, HALF_CHUNK, Published, Received, WHOLE_CHUNK, World,
+    CHUNK_BYTES, Consumer, HALF_CHUNK, Published, QUARTER_CHUNK, Received, WHOLE_CHUNK, World,
 };
 use slipring_loom_tests::check;
 
@@ -169,5 +169,48 @@ fn unsubscribing_amid_a_replay_gives_every_token_back() {
         consumer.next(&world);
         consumer.unsubscribe(&world);
         publisher.join().unwrap();
+    });
+}
+
+/// Records that were claimed apart lie in other chunks than those of the log's own; the log lets go
+/// of both in the order of their sequences.
+#[test]
+fn claimed_records_are_delivered_or_expired_like_others() {
+    check(2, || {
+        let world = Arc::new(World::new(CHUNK_BYTES, false));
+        // The next claim but one needs a new chunk.
+        world.publish_claimed(QUARTER_CHUNK, 2);
+        let mut consumer = world.subscribe(1, Overflow::DropNewest, 4, true);
+        let publishers = [false, true].map(|claims| {
+            let theirs = Arc::clone(&world);
+            thread::spawn(move || match claims {
+                true => _ = theirs.publish_claimed(QUARTER_CHUNK, 1),
+                false => _ = theirs.publish(WHOLE_CHUNK),
+            })
+        });
+        let lost = receive(&mut consumer, &world, 3);
+        publishers.into_iter().for_each(|publisher| publisher.join().unwrap());
+        assert_eq!(lost, consumer.expired());
+        consumer.unsubscribe(&world);
+    });
+}
+
+/// A claimed record is read by a live subscription while its chunk is claimed from, replaced and
+/// written again.
+#[test]
+fn a_claimed_record_is_read_before_its_chunk_is_used_again() {
+    check(3, || {
+        let world = Arc::new(World::new(CHUNK_BYTES, false));
+        let mut consumer = world.subscribe(1, Overflow::DropNewest, 4, false);
+        let theirs = Arc::clone(&world);
+        let publisher = thread::spawn(move || {
+            theirs.publish_claimed(QUARTER_CHUNK, 3);
+            theirs.publish_claimed(QUARTER_CHUNK, 0);
+            theirs.publish(WHOLE_CHUNK);
+        });
+        let lost = receive(&mut consumer, &world, 3);
+        publisher.join().unwrap();
+        assert_eq!(lost, consumer.expired());
+        consumer.unsubscribe(&world);
     });
 }
