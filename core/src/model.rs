@@ -307,6 +307,14 @@ pub fn look<R>(log: &Log, sequence: u64, reading: impl FnOnce(usize) -> R) -> Op
     log.record(sequence, &pinned).map(reading)
 }
 
+/// Searches `log` to its end, reading each record that it looks at.
+pub fn search(log: &Log) -> u64 {
+    log.first_where(|record| {
+        watched::read(record.address());
+        false
+    })
+}
+
 /// Tells loom that the memory at `address` is read.
 pub fn watch_read(address: usize) {
     watched::read(address);

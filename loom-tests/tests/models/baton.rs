@@ -94,6 +94,21 @@ fn three_threads_lose_no_job() {
     compete(3, 1, 3);
 }
 
+/// A thread that parks may wake for no reason: what it finds then must be whole.
+#[test]
+fn a_stray_wake_up_changes_nothing() {
+    check(3, || {
+        let baton = Arc::new(Baton::new(Count::default()));
+        let theirs = Arc::clone(&baton);
+        let other = thread::spawn(move || run_one(&theirs));
+        let owner = thread::current();
+        let stray = thread::spawn(move || owner.unpark());
+        run_one(&baton);
+        other.join().unwrap();
+        stray.join().unwrap();
+    });
+}
+
 #[test]
 fn a_job_that_nobody_waits_for_is_done() {
     check(3, || {

@@ -3,7 +3,7 @@
 
 use loom::thread;
 use slipring::internals::{
-    Appender, CHUNK_BYTES, Chunk, Log, LogWriter, Pool, look, watch_read, watch_write,
+    Appender, CHUNK_BYTES, Chunk, Log, LogWriter, Pool, look, search, watch_read, watch_write,
 };
 use slipring_loom_tests::check;
 
@@ -65,6 +65,26 @@ fn a_published_record_can_be_read() {
                 }
             });
             (0..2).for_each(|_| writer.append());
+            reader.join().unwrap();
+        });
+    }
+}
+
+/// A search pins before it asks how far it may go, so no fence stands between that and the records.
+#[test]
+fn a_search_reads_only_what_is_published_and_retained() {
+    for start in STARTS {
+        check(3, move || {
+            let mut writer = Writer::new(start);
+            writer.append();
+            let log = std::sync::Arc::clone(writer.log.log());
+            let reader = thread::spawn(move || {
+                let end = search(&log);
+                assert!((start + 1..=start + 3).contains(&end));
+            });
+            writer.append();
+            writer.log.expire();
+            writer.append();
             reader.join().unwrap();
         });
     }
