@@ -581,11 +581,14 @@ impl<T: Guarded> Baton<T> {
         loop {
             // SYNC baton-passed, job-left: the baton comes with the first job.
             if self.word.load(Ordering::Acquire).is_null() {
-                if stop() {
+                if !stop() {
+                    idle(false);
+                    continue;
+                }
+                // Looked at once more: what was left before the word to stop came is still done.
+                if self.word.load(Ordering::Acquire).is_null() {
                     return;
                 }
-                idle(false);
-                continue;
             }
             while !self.let_go() {
                 for _ in 0..FAIR {

@@ -4,9 +4,8 @@ use crate::config::Overflow;
 use crate::interest::Interest;
 use crate::lane::{Lane, Replay};
 use crate::log::Log;
-use crate::sync::{Arc, AtomicU8, Ordering};
+use crate::sync::{Arc, AtomicU8, OnceLock, Ordering, PlainArc};
 use crate::wait::WaitCell;
-use std::sync::OnceLock;
 
 /// Whether messages still come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,11 +78,11 @@ impl Inbox {
     pub(crate) fn make_lane(
         &self,
         shard: usize,
-        log: &Arc<Log>,
+        log: &PlainArc<Log>,
         replay: Option<Replay>,
     ) -> &Arc<Lane> {
         self.lanes[shard].get_or_init(|| {
-            let log = Arc::clone(log);
+            let log = PlainArc::clone(log);
             Arc::new(Lane::new(shard, self.id, self.capacity, self.overflow, log, replay))
         })
     }

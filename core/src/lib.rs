@@ -1,4 +1,15 @@
 //! slipring: the publish/subscribe broker that lives inside your program.
+#![cfg_attr(
+    slipring_loom,
+    allow(
+        dead_code,
+        unused,
+        unreachable_pub,
+        private_interfaces,
+        unfulfilled_lint_expectations,
+        reason = "the models have no broker: much is for it alone"
+    )
+)]
 
 mod baton;
 mod breaker;
@@ -21,6 +32,8 @@ mod lossy;
 mod message;
 #[cfg(not(slipring_loom))]
 mod metrics;
+#[cfg(slipring_loom)]
+mod model;
 mod overlay;
 mod path;
 mod pin;
@@ -78,6 +91,8 @@ pub mod internals {
         Appender, CHUNK_BYTES, Chunk, Claim, ClaimArea, FIRST_RECORD, Pins, Pool,
     };
     pub use crate::log::{Log, LogWriter};
+    #[cfg(slipring_loom)]
+    pub use crate::model::*;
     pub use crate::recent::RECENT_CHANGES;
     pub use crate::snapshot::Snapshot;
     pub use crate::wait::{WaitCell, Waiter};

@@ -26,7 +26,7 @@ use std::sync::OnceLock;
 const PAGE: usize = if cfg!(slipring_loom) { 4 } else { 4096 };
 
 /// The smallest record, which bounds how many fit into a budget.
-const MIN_RECORD: usize = 32;
+const MIN_RECORD: usize = if cfg!(slipring_loom) { 1024 } else { 32 };
 
 /// Chunks among which that of a claim is looked for, newest first. What is retained under another
 /// entry already is only counted twice.

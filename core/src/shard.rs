@@ -16,7 +16,7 @@ use crate::log::{Log, LogWriter};
 use crate::message::{self, Context, Layout, NewMessage, Place, Record};
 use crate::prefetch;
 use crate::snapshot::Snapshot;
-use crate::sync::{Arc, Counter, UnsafeCell, light_fence};
+use crate::sync::{Arc, Counter, PlainArc, UnsafeCell, light_fence};
 use crate::trie::Trie;
 use arrayvec::ArrayVec;
 use std::time::Duration;
@@ -29,6 +29,8 @@ const AHEAD: usize = 1024;
 
 /// Addresses of the records of a group.
 type Group = ArrayVec<usize, GROUP>;
+/// The sequence of a log's first record. The models begin where its low half wraps around.
+pub(crate) const FIRST_SEQUENCE: u64 = if cfg!(slipring_loom) { u32::MAX as u64 - 1 } else { 0 };
 
 /// The routing table: which subscription wants which topics.
 pub(crate) type Routes = Trie<Arc<Inbox>>;
@@ -38,8 +40,8 @@ pub(crate) type Routes = Trie<Arc<Inbox>>;
 pub(crate) struct Shard {
     pub(crate) baton: Baton<Core>,
     pub(crate) claims: ClaimArea,
-    pub(crate) log: Arc<Log>,
-    pub(crate) figures: Arc<ShardFigures>,
+    pub(crate) log: PlainArc<Log>,
+    pub(crate) figures: PlainArc<ShardFigures>,
 }
 
 /// The memory that a shard may use.
@@ -66,12 +68,12 @@ impl Shard {
         limits: Limits,
         clock: Clock,
         context: &Arc<Context>,
-        routing: &Arc<Snapshot<Routes>>,
+        routing: &PlainArc<Snapshot<Routes>>,
     ) -> Self {
         let Memory { budget, when_full, pool } = memory;
-        let writer = LogWriter::new(budget, 0);
-        let log = Arc::clone(writer.log());
-        let figures = Arc::new(ShardFigures::default());
+        let writer = LogWriter::new(budget, FIRST_SEQUENCE);
+        let log = PlainArc::clone(writer.log());
+        let figures = PlainArc::new(ShardFigures::default());
         let core = Core {
             held: Held { shard: index },
             log: writer,
@@ -81,11 +83,11 @@ impl Shard {
             limits,
             stamps: Stamps::new(clock),
             context: Arc::clone(context),
-            routing: Arc::clone(routing),
+            routing: PlainArc::clone(routing),
             errands: Vec::new(),
             catching_up: Vec::new(),
             closed: false,
-            figures: Arc::clone(&figures),
+            figures: PlainArc::clone(&figures),
         };
         Self { baton: Baton::new(core), claims: ClaimArea::new(Arc::clone(pool)), log, figures }
     }
@@ -96,7 +98,7 @@ impl Shard {
 pub(crate) struct Partition {
     pub(crate) id: u32,
     pub(crate) shard: usize,
-    topic: Arc<str>,
+    topic: PlainArc<str>,
     state: UnsafeCell<PartitionState>,
     /// The offset of the next message: as many were published.
     pub(crate) next_offset: Counter,
@@ -130,7 +132,7 @@ struct Target {
 }
 
 impl Partition {
-    pub(crate) fn new(id: u32, shard: usize, topic: Arc<str>) -> Self {
+    pub(crate) fn new(id: u32, shard: usize, topic: PlainArc<str>) -> Self {
         Self {
             id,
             shard,
@@ -201,13 +203,13 @@ pub(crate) struct Core {
     limits: Limits,
     stamps: Stamps,
     context: Arc<Context>,
-    routing: Arc<Snapshot<Routes>>,
+    routing: PlainArc<Snapshot<Routes>>,
     /// Inboxes whose consumer is to be woken when the baton has been let go.
     errands: Vec<Arc<Inbox>>,
     /// Subscriptions that read the log and must be told what expires.
     catching_up: Vec<(Arc<Inbox>, Arc<Lane>)>,
     closed: bool,
-    figures: Arc<ShardFigures>,
+    figures: PlainArc<ShardFigures>,
 }
 
 /// Inboxes whose consumer is to be woken. As a rule they are few, and nothing is allocated.

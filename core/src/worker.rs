@@ -664,7 +664,7 @@ impl Workers {
         while let Some(task) = self.take() {
             task.state.store(ACTIVE, Ordering::Release);
             let after = self.run(&task);
-            self.settle(std::sync::Arc::clone(&task), after);
+            self.settle(Arc::clone(&task), after);
             // Whoever closes may have found the task locked just now, and waits to look again. The
             // lock orders that look and this one: one of the two sees what the other did.
             drop(self.alive());
