@@ -205,7 +205,7 @@ fn a_batch_that_stops_early_says_how_far_it_came() {
     let block = Overflow::Block { timeout: None };
     let mut blocker = broker.subscription("a").capacity(3).overflow(block).open().unwrap();
     let names = ["0", "1", "2", "3", "4"];
-    let batch = names.map(|name| NewMessage::from(name));
+    let batch = names.map(NewMessage::from);
     let topic = broker.topic("a").unwrap();
     let error = topic.try_publish_batch(&batch).unwrap_err();
     assert_eq!((error.reason, error.receipt.published), (PublishError::WouldBlock, 3));
@@ -495,7 +495,7 @@ fn settings_out_of_range_are_refused() {
     refused(builder().shards(0));
     refused(builder().shards(65));
     refused(builder().memory_budget(1000));
-    refused(builder().shards(4).memory_budget(3 << 20));
+    refused(builder().shards(4).memory_budget((1 << 20) - 1));
     refused(builder().payload_limit((64 << 20) + 1));
     refused(builder().default_partitions(0));
     refused(builder().default_partitions(1025));
