@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-/// Settings of a subscription. See [`Broker::subscription`].
+/// Settings of a subscription. See [`Broker::subscription`](crate::Broker::subscription).
 ///
 /// ```
 /// use slipring::{Broker, Overflow, Start};
