@@ -72,6 +72,10 @@ pub mod internals {
     pub use crate::recent::RECENT_CHANGES;
     pub use crate::snapshot::Snapshot;
     pub use crate::wait::{WaitCell, Waiter};
+    /// What a filter asks for attributes.
+    pub mod filter {
+        pub use crate::filter::Attributes;
+    }
     /// The ring of `DropOldest`.
     pub mod lossy {
         pub use crate::lossy::*;
