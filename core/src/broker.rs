@@ -514,7 +514,7 @@ impl BrokerBuilder {
         Self { shards, ..self }
     }
 
-    /// Bytes of memory for messages, over all shards: 64 MiB by default, at least 1 MiB a shard.
+    /// Bytes of memory for messages, over all shards: 64 MiB by default, at least 128 KiB a shard.
     /// The log's index comes on top: 8 bytes a message.
     pub fn memory_budget(self, bytes: usize) -> Self {
         Self { memory_budget: bytes, ..self }

@@ -329,7 +329,7 @@ fn a_forked_child_is_refused_and_the_parent_goes_on() {
                 // In the others, nobody else holds the broker: the child drops the last of it.
                 let mut worker = Some(worker);
                 if round % 2 == 0 {
-                    worker.take().map(|worker| worker.join().unwrap());
+                    worker.take().into_iter().for_each(|worker| worker.join().unwrap());
                 }
                 // SAFETY: the child calls only what is under test, and ends without unwinding.
                 let pid = unsafe { libc::fork() };
@@ -348,7 +348,7 @@ fn a_forked_child_is_refused_and_the_parent_goes_on() {
                 assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
                 assert_eq!(status, 0, "{sequencer:?}: 14 is the alarm: the child hung");
                 stop.store(true, Ordering::SeqCst);
-                worker.map(|worker| worker.join().unwrap());
+                worker.into_iter().for_each(|worker| worker.join().unwrap());
                 while stays.try_recv().is_ok() {}
                 while told.try_recv().is_ok() {}
                 topic.publish("parent").unwrap();
@@ -376,18 +376,18 @@ fn subscribe_and_unsubscribe_leave_no_memory_behind() {
             let own = format!("a/{n}");
             let pattern = ["a/*", "a/1", "**", own.as_str()][n % 4];
             let mut builder = broker.subscription(pattern).capacity(16);
-            if n % 3 == 0 {
+            if n.is_multiple_of(3) {
                 builder = builder.name("again").pattern("b");
             }
-            if n % 5 == 0 {
+            if n.is_multiple_of(5) {
                 builder = builder.start(Start::Earliest).filter("attributes:k");
             }
             let subscription = builder.open().unwrap();
-            if n % 8 == 0 {
+            if n.is_multiple_of(8) {
                 topics[n / 8 % 2].publish("x").unwrap();
             }
             drop(subscription);
-            if n % 100 == 0 {
+            if n.is_multiple_of(100) {
                 broker.subscription("a/*").handler(|_| ()).unwrap().unsubscribe();
             }
         };
