@@ -229,10 +229,12 @@ fn block_hands_over_everything_under_pressure() {
         let broker = Broker::builder().shards(2).sequencer(sequencer).build().unwrap();
         let mut subscription = open(&broker, Overflow::Block { timeout: None }, capacity);
         let topics = [broker.topic("a").unwrap(), broker.topic("a").unwrap()];
+        // In a small queue, every message makes somebody sleep.
+        let each = if capacity < 8 { 400 } else { 4000 };
         thread::scope(|scope| {
             for topic in &topics {
                 scope.spawn(move || {
-                    for n in 0..2000 / batch {
+                    for n in 0..each / batch {
                         let payload = u64::to_le_bytes(n);
                         let messages = vec![NewMessage::new(&payload); batch as usize];
                         let receipt = topic.publish_batch(&messages).unwrap();
@@ -240,7 +242,7 @@ fn block_hands_over_everything_under_pressure() {
                     }
                 });
             }
-            for offset in 0..4000 {
+            for offset in 0..2 * each {
                 assert_eq!(subscription.recv().unwrap().offset(), offset);
             }
         });
