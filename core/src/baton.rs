@@ -98,11 +98,11 @@ const GRANTED: u32 = 3;
 #[repr(C)]
 struct Job<T> {
     /// The next in the list; written by its owner before it is left, by the holder afterwards.
-    next: UnsafeCell<*mut Job<T>>,
+    next: UnsafeCell<*mut Self>,
     /// Does the job, and tells its owner. The job may be gone afterwards.
-    perform: unsafe fn(*mut Job<T>, &mut T),
+    perform: unsafe fn(*mut Self, &mut T),
     /// Makes its owner the holder; `None` if nobody waits for it.
-    grant: Option<unsafe fn(*mut Job<T>)>,
+    grant: Option<unsafe fn(*mut Self)>,
 }
 
 /// A job whose owner waits for it.
@@ -304,6 +304,9 @@ impl<T: Guarded> Baton<T> {
 
     /// The same, if the baton is free or becomes free while this thread spins a little; gives the
     /// work back if not. A sequencer never makes anybody wait for long, so it is asked at once.
+    ///
+    /// # Errors
+    /// The work, not done.
     #[inline]
     pub fn try_run<R: Send, F: FnOnce(&mut T) -> R + Send>(&self, work: F) -> Result<R, F> {
         if self.sequencer.get().is_some() {
@@ -417,6 +420,7 @@ impl<T: Guarded> Baton<T> {
                 // Others ask for it: no bias.
                 // SAFETY: jobs in the list are alive until they are done; the baton is held.
                 let grant = unsafe { (*job).grant };
+                // SAFETY: the baton is held.
                 self.guarded.with_mut(|shared| unsafe { (*shared).last = 0 });
                 if let (true, Some(grant)) = (served >= FAIR, grant) {
                     self.take_errands(errands);
@@ -562,6 +566,9 @@ impl<T: Guarded> Baton<T> {
     /// Makes the calling thread the only one that ever holds: whoever has a job gives it to this
     /// thread, which does them in [`sequence`](Self::sequence). To be called before the baton is
     /// used by anybody else.
+    ///
+    /// # Panics
+    /// If there is a sequencer already.
     pub fn become_sequencer(&self) {
         let first = self.sequencer.set(current_thread()).is_ok();
         assert!(first, "a baton has one sequencer");
@@ -574,11 +581,14 @@ impl<T: Guarded> Baton<T> {
         loop {
             // SYNC baton-passed, job-left: the baton comes with the first job.
             if self.word.load(Ordering::Acquire).is_null() {
-                if stop() {
+                if !stop() {
+                    idle(false);
+                    continue;
+                }
+                // Looked at once more: what was left before the word to stop came is still done.
+                if self.word.load(Ordering::Acquire).is_null() {
                     return;
                 }
-                idle(false);
-                continue;
             }
             while !self.let_go() {
                 for _ in 0..FAIR {

@@ -38,7 +38,7 @@ pub(crate) struct Interest {
     /// nor are those published before this time. Both may lie in the future.
     from_us: u64,
     /// How often a filter function panicked.
-    pub(crate) filter_panics: AtomicU64,
+    filter_panics: AtomicU64,
 }
 
 impl Interest {
@@ -56,6 +56,11 @@ impl Interest {
     /// Whether there are messages of its topics that it does not want.
     pub(crate) fn is_selective(&self) -> bool {
         self.selector.is_some() || self.from_offset > 0 || self.from_us > 0
+    }
+
+    /// How often the filter function panicked.
+    pub(crate) fn filter_panics(&self) -> u64 {
+        self.filter_panics.load(Ordering::Relaxed)
     }
 
     /// Whether one of the patterns matches `topic`.

@@ -24,8 +24,8 @@ use crate::lossy;
 use crate::message::{Context, Message, Record};
 use crate::ring;
 use crate::sync::{
-    Arc, AtomicBool, AtomicU64, CachePadded, Counter, Ordering, UnsafeCell, epoch, spin_loop,
-    yield_now,
+    Arc, AtomicBool, AtomicU64, CachePadded, Counter, Ordering, PlainArc, UnsafeCell, epoch,
+    spin_loop, yield_now,
 };
 
 /// Set in the cursor while the holder counts what expired before it.
@@ -111,6 +111,8 @@ struct CatchUp {
     at: usize,
     /// How much of `Lane::expired_unread` has been told.
     told: u64,
+    /// The lane is live; only a loss before that has still to be told.
+    is_over: bool,
 }
 
 #[derive(Debug)]
@@ -162,7 +164,7 @@ pub(crate) struct Lane {
     write: CachePadded<UnsafeCell<WriteSide>>,
     read: CachePadded<UnsafeCell<ReadSide>>,
     gauge: Gauge,
-    log: std::sync::Arc<Log>,
+    log: PlainArc<Log>,
     cursor: CachePadded<AtomicU64>,
     /// For metrics.
     is_live: AtomicBool,
@@ -247,7 +249,7 @@ impl Lane {
         subscription: u64,
         capacity: usize,
         overflow: Overflow,
-        log: std::sync::Arc<Log>,
+        log: PlainArc<Log>,
         replay: Option<Replay>,
     ) -> Self {
         let (write_queue, read_queue, gauge) = if overflow == Overflow::DropOldest {
@@ -270,6 +272,7 @@ impl Lane {
             taken: Vec::new(),
             at: 0,
             told: 0,
+            is_over: false,
         });
         Self {
             shard,
@@ -748,6 +751,11 @@ impl Lane {
     ) -> Next {
         loop {
             let Some(catch_up) = &mut side.catch_up else { return Next::Empty };
+            if catch_up.is_over {
+                let lost = self.untold(catch_up);
+                side.catch_up = None;
+                return Next::Lagged(lost);
+            }
             if let Some(&address) = catch_up.taken.get(catch_up.at) {
                 catch_up.at += 1;
                 self.counted.buffered.set((catch_up.taken.len() - catch_up.at) as u64);
@@ -758,10 +766,9 @@ impl Lane {
             catch_up.taken.clear();
             catch_up.at = 0;
             let cursor = self.settled_cursor();
-            let expired = self.expired_unread.load(Ordering::Acquire);
-            if expired > catch_up.told {
-                let lost = expired - catch_up.told;
-                catch_up.told = expired;
+            let lost = self.untold(catch_up);
+            if lost > 0 {
+                catch_up.told += lost;
                 return Next::Lagged(lost);
             }
             let head = self.log.head();
@@ -770,6 +777,11 @@ impl Lane {
             }
             self.take_from_log(catch_up, cursor, head, interest, context);
         }
+    }
+
+    /// How much expired unread and has not been told.
+    fn untold(&self, catch_up: &CatchUp) -> u64 {
+        self.expired_unread.load(Ordering::Acquire) - catch_up.told
     }
 
     /// The cursor, when no holder is counting.
@@ -928,7 +940,11 @@ impl Lane {
 
     /// The reader's side of going live.
     pub(crate) fn leave_log(&self, reader: &mut Reader) {
-        self.read_side(reader, |side| side.catch_up = None);
+        self.read_side(reader, |side| match &mut side.catch_up {
+            // Between the reader's last look and going live; told before what is in the ring.
+            Some(catch_up) if self.untold(catch_up) > 0 => catch_up.is_over = true,
+            catch_up => *catch_up = None,
+        });
     }
 
     /// Throws away all that is queued, after the write side has ended.

@@ -1,4 +1,15 @@
 //! slipring: the publish/subscribe broker that lives inside your program.
+#![cfg_attr(
+    slipring_loom,
+    allow(
+        dead_code,
+        unused,
+        unreachable_pub,
+        private_interfaces,
+        unfulfilled_lint_expectations,
+        reason = "the models have no broker: much is for it alone"
+    )
+)]
 
 mod baton;
 mod breaker;
@@ -19,6 +30,10 @@ mod leaf;
 mod log;
 mod lossy;
 mod message;
+#[cfg(not(slipring_loom))]
+mod metrics;
+#[cfg(slipring_loom)]
+mod model;
 mod overlay;
 mod path;
 mod pin;
@@ -26,9 +41,13 @@ mod prefetch;
 #[cfg(not(slipring_loom))]
 mod publisher;
 mod recent;
+#[cfg(not(slipring_loom))]
+mod registry;
 mod ring;
 mod shard;
 mod snapshot;
+#[cfg(not(slipring_loom))]
+mod subscribe;
 #[cfg(not(slipring_loom))]
 mod subscription;
 mod sync;
@@ -40,10 +59,7 @@ mod worker;
 
 pub use breaker::BreakerState;
 #[cfg(not(slipring_loom))]
-pub use broker::{
-    Broker, BrokerBuilder, CloseReport, HandlerSubscription, PartitionDescription,
-    SubscriptionBuilder, TopicDescription,
-};
+pub use broker::{Broker, BrokerBuilder, PartitionDescription, TopicDescription};
 pub use clock::{Clock, TestClock};
 pub use config::{CircuitBreaker, Overflow, Sequencer, Start, WaitStrategy, WhenFull};
 pub use error::{
@@ -54,7 +70,13 @@ pub use filter::{Filter, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
 pub use idle::Idle;
 pub use message::{Attributes, Message, MessageId, NewMessage, OwnedMessage};
 #[cfg(not(slipring_loom))]
+pub use metrics::{Metrics, ShardMetrics, SubscriptionMetrics, TopicMetrics};
+#[cfg(not(slipring_loom))]
 pub use publisher::{BatchError, BatchReceipt, CommitError, Loan, Receipt, Ticket, Topic};
+#[cfg(not(slipring_loom))]
+pub use registry::CloseReport;
+#[cfg(not(slipring_loom))]
+pub use subscribe::{HandlerSubscription, SubscriptionBuilder};
 #[cfg(not(slipring_loom))]
 pub use subscription::{Batch, Iter, Subscription};
 pub use topic::{MAX_NAME_LEN_BYTES, MAX_NAME_SEGMENTS, Pattern, TopicName, validate_name};
@@ -69,6 +91,8 @@ pub mod internals {
         Appender, CHUNK_BYTES, Chunk, Claim, ClaimArea, FIRST_RECORD, Pins, Pool,
     };
     pub use crate::log::{Log, LogWriter};
+    #[cfg(slipring_loom)]
+    pub use crate::model::*;
     pub use crate::recent::RECENT_CHANGES;
     pub use crate::snapshot::Snapshot;
     pub use crate::wait::{WaitCell, Waiter};

@@ -19,7 +19,7 @@ use crate::chunk::{Chunk, Claim};
 use crate::config::Limits;
 use crate::error::InvalidMessage;
 use crate::filter::same_bytes;
-use crate::sync::{Arc, AtomicBool};
+use crate::sync::{Arc, AtomicBool, PlainArc, watched};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
@@ -27,7 +27,7 @@ use std::ptr;
 const _: () = assert!(cfg!(target_endian = "little"), "records are little-endian in memory");
 
 /// Bytes of a record before its extension.
-pub const RECORD_HEADER: usize = 32;
+pub(crate) const RECORD_HEADER: usize = 32;
 
 const HAS_KEY: u32 = 1 << 24;
 const HAS_ID: u32 = 1 << 25;
@@ -271,6 +271,7 @@ pub(crate) unsafe fn write_head(
     layout: Layout,
     place: Place,
 ) -> *mut u8 {
+    watched::write(at as usize);
     // Two fields a store: a header made elsewhere and copied would be read before it is written
     // back, and every store takes room in the store buffer, which is what limits a batch.
     let halves = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
@@ -340,6 +341,7 @@ unsafe fn write_extension(at: *mut u8, message: &NewMessage<'_>) {
 /// # Safety
 /// `at` is a record written by [`write_head`] that nobody else reads yet.
 pub(crate) unsafe fn stamp(at: *mut u8, place: Place) {
+    watched::write(at as usize);
     let header = at.cast::<Header>();
     // SAFETY: the record is the caller's alone.
     let header = unsafe { &mut *header };
@@ -367,6 +369,7 @@ impl<'a> Record<'a> {
 
     #[inline]
     fn header(self) -> &'a Header {
+        watched::read(self.address());
         // SAFETY: `at` promises a record for 'a.
         unsafe { &*self.at.cast::<Header>() }
     }
@@ -500,7 +503,7 @@ pub(crate) struct Context {
 #[derive(Debug)]
 pub(crate) struct PartitionEntry {
     /// Its topic's name.
-    pub(crate) topic: std::sync::Arc<str>,
+    pub(crate) topic: PlainArc<str>,
     /// Whether its topic was deleted: its messages are not replayed any more.
     pub(crate) deleted: AtomicBool,
 }
@@ -596,14 +599,6 @@ pub struct OwnedMessage {
 }
 
 impl OwnedMessage {
-    /// Takes over one token of the chunk of the record at `address`.
-    ///
-    /// # Safety
-    /// A record is there and a token of its chunk is given away to the result.
-    pub(crate) unsafe fn adopt(address: usize, context: Arc<Context>) -> Self {
-        Self { address, context }
-    }
-
     /// The message, to be read.
     pub fn view(&self) -> Message<'_> {
         // SAFETY: the token held keeps the record.

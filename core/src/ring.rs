@@ -24,7 +24,7 @@
 //! load) makes everything pushed before the loss visible to whoever sees the loss.
 
 use crate::prefetch;
-use crate::sync::{Arc, AtomicU64, AtomicUsize, CachePadded, Ordering};
+use crate::sync::{Arc, AtomicU64, AtomicUsize, CachePadded, Ordering, PlainArc};
 use std::sync::OnceLock;
 
 /// The low bits of a word that the ring uses itself; a word handed to `push` has them clear.
@@ -53,7 +53,7 @@ struct Shared {
 
 /// The slots. Either end has its own handle to them, to get there without a detour.
 #[derive(Debug, Clone)]
-struct Slots(std::sync::Arc<[AtomicUsize]>);
+struct Slots(PlainArc<[AtomicUsize]>);
 
 impl Slots {
     #[inline]
@@ -224,6 +224,7 @@ impl Producer {
 
 /// A word taken from the ring, and what was lost just before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "internal; a reader handles all of them")]
 pub enum Slot {
     /// Nothing is there.
     Empty,

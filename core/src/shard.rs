@@ -16,7 +16,7 @@ use crate::log::{Log, LogWriter};
 use crate::message::{self, Context, Layout, NewMessage, Place, Record};
 use crate::prefetch;
 use crate::snapshot::Snapshot;
-use crate::sync::{Arc, Counter, UnsafeCell, light_fence};
+use crate::sync::{Arc, Counter, PlainArc, UnsafeCell, light_fence};
 use crate::trie::Trie;
 use arrayvec::ArrayVec;
 use std::time::Duration;
@@ -29,6 +29,8 @@ const AHEAD: usize = 1024;
 
 /// Addresses of the records of a group.
 type Group = ArrayVec<usize, GROUP>;
+/// The sequence of a log's first record. The models begin where its low half wraps around.
+pub(crate) const FIRST_SEQUENCE: u64 = if cfg!(slipring_loom) { u32::MAX as u64 - 1 } else { 0 };
 
 /// The routing table: which subscription wants which topics.
 pub(crate) type Routes = Trie<Arc<Inbox>>;
@@ -38,8 +40,16 @@ pub(crate) type Routes = Trie<Arc<Inbox>>;
 pub(crate) struct Shard {
     pub(crate) baton: Baton<Core>,
     pub(crate) claims: ClaimArea,
-    pub(crate) log: std::sync::Arc<Log>,
-    pub(crate) figures: std::sync::Arc<ShardFigures>,
+    pub(crate) log: PlainArc<Log>,
+    pub(crate) figures: PlainArc<ShardFigures>,
+}
+
+/// The memory that a shard may use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Memory<'a> {
+    pub(crate) budget: usize,
+    pub(crate) when_full: WhenFull,
+    pub(crate) pool: &'a Arc<Pool>,
 }
 
 /// Counted by the holder.
@@ -54,17 +64,16 @@ pub(crate) struct ShardFigures {
 impl Shard {
     pub(crate) fn new(
         index: usize,
-        budget: usize,
-        when_full: WhenFull,
+        memory: Memory<'_>,
         limits: Limits,
-        pool: &Arc<Pool>,
         clock: Clock,
         context: &Arc<Context>,
-        routing: &std::sync::Arc<Snapshot<Routes>>,
+        routing: &PlainArc<Snapshot<Routes>>,
     ) -> Self {
-        let writer = LogWriter::new(budget, 0);
-        let log = std::sync::Arc::clone(writer.log());
-        let figures = std::sync::Arc::new(ShardFigures::default());
+        let Memory { budget, when_full, pool } = memory;
+        let writer = LogWriter::new(budget, FIRST_SEQUENCE);
+        let log = PlainArc::clone(writer.log());
+        let figures = PlainArc::new(ShardFigures::default());
         let core = Core {
             held: Held { shard: index },
             log: writer,
@@ -74,11 +83,11 @@ impl Shard {
             limits,
             stamps: Stamps::new(clock),
             context: Arc::clone(context),
-            routing: std::sync::Arc::clone(routing),
+            routing: PlainArc::clone(routing),
             errands: Vec::new(),
             catching_up: Vec::new(),
             closed: false,
-            figures: std::sync::Arc::clone(&figures),
+            figures: PlainArc::clone(&figures),
         };
         Self { baton: Baton::new(core), claims: ClaimArea::new(Arc::clone(pool)), log, figures }
     }
@@ -89,7 +98,7 @@ impl Shard {
 pub(crate) struct Partition {
     pub(crate) id: u32,
     pub(crate) shard: usize,
-    topic: std::sync::Arc<str>,
+    topic: PlainArc<str>,
     state: UnsafeCell<PartitionState>,
     /// The offset of the next message: as many were published.
     pub(crate) next_offset: Counter,
@@ -123,7 +132,7 @@ struct Target {
 }
 
 impl Partition {
-    pub(crate) fn new(id: u32, shard: usize, topic: std::sync::Arc<str>) -> Self {
+    pub(crate) fn new(id: u32, shard: usize, topic: PlainArc<str>) -> Self {
         Self {
             id,
             shard,
@@ -194,13 +203,13 @@ pub(crate) struct Core {
     limits: Limits,
     stamps: Stamps,
     context: Arc<Context>,
-    routing: std::sync::Arc<Snapshot<Routes>>,
+    routing: PlainArc<Snapshot<Routes>>,
     /// Inboxes whose consumer is to be woken when the baton has been let go.
     errands: Vec<Arc<Inbox>>,
     /// Subscriptions that read the log and must be told what expires.
     catching_up: Vec<(Arc<Inbox>, Arc<Lane>)>,
     closed: bool,
-    figures: std::sync::Arc<ShardFigures>,
+    figures: PlainArc<ShardFigures>,
 }
 
 /// Inboxes whose consumer is to be woken. As a rule they are few, and nothing is allocated.
@@ -522,7 +531,7 @@ impl Core {
         waited: Duration,
         group: &mut Group,
     ) -> Option<Stop> {
-        let Some(message) = messages.first() else { return None };
+        let message = messages.first()?;
         // Checked by the publisher before it came here.
         let Ok(layout) = message.layout(&self.limits) else { return Some(Stop::NoMemory) };
         let bytes = layout.bytes();

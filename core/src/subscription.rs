@@ -211,6 +211,9 @@ impl Receiver {
     }
 }
 
+/// Takes an inbox out of the routes.
+type Unroute = dyn FnOnce(&Inbox) + Send + Sync;
+
 /// Makes a lane live that has caught up, unless too much has come meanwhile.
 fn go_live(inbox: &Inbox, engine: &Engine, shard: usize, lane: &Lane, reader: &mut Reader) {
     if engine.shards[shard].baton.run(|core| core.go_live(inbox, lane)) {
@@ -239,9 +242,9 @@ fn go_live(inbox: &Inbox, engine: &Engine, shard: usize, lane: &Lane, reader: &m
 pub struct Subscription {
     receiver: Receiver,
     idle: Idle,
-    event: Option<std::sync::Arc<EventFd>>,
+    event: Option<Arc<EventFd>>,
     /// Takes the subscription out of the routes; the broker's part of unsubscribing.
-    unroute: Option<Box<dyn FnOnce(&Inbox) + Send + Sync>>,
+    unroute: Option<Box<Unroute>>,
     batch: Vec<usize>,
 }
 
@@ -330,11 +333,11 @@ impl Subscription {
     /// As [`recv`](Self::recv).
     pub fn try_recv_batch(&mut self, most: usize) -> Result<Batch<'_>, RecvError> {
         self.batch.clear();
-        if most > 0 {
-            if let Some(address) = self.take_next()? {
-                self.batch.push(address);
-                self.fill_batch(most);
-            }
+        if most > 0
+            && let Some(address) = self.take_next()?
+        {
+            self.batch.push(address);
+            self.fill_batch(most);
         }
         Ok(Batch { subscription: self, at: 0 })
     }
@@ -424,7 +427,7 @@ impl Subscription {
     /// What the system says when it has no descriptor left.
     pub fn event_fd(&mut self) -> io::Result<BorrowedFd<'_>> {
         if self.event.is_none() {
-            let event = std::sync::Arc::new(EventFd::new()?);
+            let event = Arc::new(EventFd::new()?);
             event.set();
             self.event = Some(event);
             self.settle_event();
@@ -511,7 +514,7 @@ impl Subscription {
     }
 
     #[cold]
-    fn settle(&mut self, event: &std::sync::Arc<EventFd>) {
+    fn settle(&mut self, event: &Arc<EventFd>) {
         let inbox = Arc::clone(&self.receiver.inbox);
         // While the event waits in the cell, it is clear, and whoever brings something sets it.
         if inbox.arrivals.has(|waiter| matches!(waiter, Waiter::Event(_)))
@@ -520,7 +523,7 @@ impl Subscription {
             return;
         }
         event.clear();
-        inbox.arrivals.prepare(Waiter::Event(std::sync::Arc::clone(event)));
+        inbox.arrivals.prepare(Waiter::Event(Arc::clone(event)));
         if !self.receiver.is_empty() || inbox.state() != InboxState::Open {
             inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Event(_)));
             event.set();

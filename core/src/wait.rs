@@ -14,6 +14,7 @@ use arrayvec::ArrayVec;
 
 /// How a waiter is told.
 #[derive(Debug)]
+#[expect(clippy::exhaustive_enums, reason = "internal")]
 pub enum Waiter {
     /// Unpark this thread.
     Thread(Thread),

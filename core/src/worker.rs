@@ -93,6 +93,8 @@ pub struct HandlerError<'a> {
 pub(crate) type HandlerFn = dyn FnMut(&Message<'_>) -> Handled + Send;
 /// A function that is told of failures.
 pub(crate) type OnError = dyn FnMut(HandlerError<'_>) + Send;
+/// A function that is told of losses.
+pub(crate) type OnLagged = dyn FnMut(u64) + Send;
 
 thread_local! {
     /// The task whose handler this thread is running, 0 for none.
@@ -127,6 +129,7 @@ struct Running {
     receiver: Receiver,
     handler: Box<HandlerFn>,
     on_error: Option<Box<OnError>>,
+    on_lagged: Option<Box<OnLagged>>,
     breaker: Breaker,
     /// Dedicated threads wait by themselves.
     idle: Idle,
@@ -155,24 +158,22 @@ pub(crate) struct Task {
 pub(crate) struct TaskConfig {
     pub(crate) handler: Box<HandlerFn>,
     pub(crate) on_error: Option<Box<OnError>>,
+    pub(crate) on_lagged: Option<Box<OnLagged>>,
     pub(crate) breaker: Option<CircuitBreaker>,
     pub(crate) wait: WaitStrategy,
 }
 
 impl Task {
-    pub(crate) fn new(
-        receiver: Receiver,
-        config: TaskConfig,
-        pool: &std::sync::Arc<Workers>,
-    ) -> std::sync::Arc<Self> {
-        std::sync::Arc::new(Self {
+    pub(crate) fn new(receiver: Receiver, config: TaskConfig, pool: &Arc<Workers>) -> Arc<Self> {
+        Arc::new(Self {
             inbox: Arc::clone(&receiver.inbox),
-            pool: std::sync::Arc::downgrade(pool),
+            pool: Arc::downgrade(pool),
             state: AtomicU8::new(IDLE),
             running: Mutex::new(Some(Running {
                 receiver,
                 handler: config.handler,
                 on_error: config.on_error,
+                on_lagged: config.on_lagged,
                 breaker: Breaker::new(config.breaker),
                 idle: Idle::new(config.wait),
             })),
@@ -259,7 +260,7 @@ impl Task {
     }
 
     /// Handles up to a slice of messages; what to do with the task next.
-    fn run(self: &std::sync::Arc<Self>, clock: &Clock, most: usize) -> After {
+    fn run(self: &Arc<Self>, clock: &Clock, most: usize) -> After {
         let mut guard = self.lock();
         let mut after = After::More;
         if let Some(running) = guard.as_mut() {
@@ -294,10 +295,7 @@ impl Task {
                         break;
                     }
                 }
-                // Counted by the lane; a handler has no other place to be told.
-                Next::Lagged(lost) => {
-                    tracing::debug!(subscription = self.inbox.id, lost, "messages were lost");
-                }
+                Next::Lagged(lost) => tell_loss(self.inbox.id, &mut running.on_lagged, lost),
                 Next::Empty | Next::CaughtUp => {
                     running.receiver.done_with_all();
                     return After::Empty;
@@ -331,8 +329,8 @@ impl Task {
     }
 
     /// Goes to sleep until something arrives; false if it has already.
-    fn sleep(self: &std::sync::Arc<Self>) -> bool {
-        self.inbox.arrivals.prepare(Waiter::Work(std::sync::Arc::clone(self) as _));
+    fn sleep(self: &Arc<Self>) -> bool {
+        self.inbox.arrivals.prepare(Waiter::Work(Arc::clone(self) as _));
         let is_empty = self.lock().as_mut().is_none_or(|running| running.receiver.is_empty());
         if !is_empty || self.inbox.state() == InboxState::Ended {
             self.inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Work(_)));
@@ -343,7 +341,7 @@ impl Task {
     }
 
     /// The loop of a handler that has a thread of its own.
-    pub(crate) fn run_dedicated(self: &std::sync::Arc<Self>, clock: &Clock) {
+    pub(crate) fn run_dedicated(self: &Arc<Self>, clock: &Clock) {
         loop {
             // Asked before the look that finds it empty: then nothing comes any more.
             let closed = self.inbox.state() == InboxState::Closed;
@@ -399,7 +397,7 @@ impl Task {
 }
 
 impl Schedule for Task {
-    fn schedule(self: std::sync::Arc<Self>) {
+    fn schedule(self: Arc<Self>) {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
             let next = match state {
@@ -438,6 +436,16 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("panic of an unknown type")
+}
+
+fn tell_loss(subscription: u64, on_lagged: &mut Option<Box<OnLagged>>, lost: u64) {
+    tracing::debug!(subscription, lost, "messages were lost");
+    if let Some(on_lagged) = on_lagged
+        && let Err(panic) = catch_unwind(AssertUnwindSafe(|| on_lagged(lost)))
+    {
+        tracing::error!(subscription, "on_lagged panicked");
+        drop_quietly(panic);
+    }
 }
 
 fn report(
@@ -481,7 +489,7 @@ pub(crate) struct Workers {
 
 #[derive(Debug, Default)]
 struct Queue {
-    tasks: VecDeque<std::sync::Arc<Task>>,
+    tasks: VecDeque<Arc<Task>>,
     /// Since when the oldest of them has waited.
     waiting_since: Option<Instant>,
     /// Tasks whose breaker is open, by when to try them.
@@ -494,7 +502,7 @@ struct Queue {
 #[derive(Debug)]
 struct Paused {
     until: Duration,
-    task: std::sync::Arc<Task>,
+    task: Arc<Task>,
 }
 
 impl PartialEq for Paused {
@@ -523,8 +531,8 @@ impl Workers {
         base: usize,
         pin_first: Option<usize>,
         clock: Clock,
-    ) -> std::io::Result<std::sync::Arc<Self>> {
-        let pool = std::sync::Arc::new(Self {
+    ) -> std::io::Result<Arc<Self>> {
+        let pool = Arc::new(Self {
             queue: Mutex::default(),
             work: Condvar::new(),
             clock,
@@ -551,12 +559,12 @@ impl Workers {
 
     /// Starts a thread and keeps count of it.
     fn spawn(
-        self: &std::sync::Arc<Self>,
+        self: &Arc<Self>,
         name: String,
-        work: impl FnOnce(&std::sync::Arc<Self>) + Send + 'static,
+        work: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> std::io::Result<Thread> {
         *self.alive() += 1;
-        let pool = std::sync::Arc::clone(self);
+        let pool = Arc::clone(self);
         let spawned = thread::Builder::new().name(name).spawn(move || {
             work(&pool);
             *pool.alive() -= 1;
@@ -605,7 +613,7 @@ impl Workers {
         self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn start_worker(self: &std::sync::Arc<Self>) -> std::io::Result<()> {
+    fn start_worker(self: &Arc<Self>) -> std::io::Result<()> {
         let number = {
             let mut queue = self.lock();
             queue.workers += 1;
@@ -625,16 +633,13 @@ impl Workers {
     }
 
     /// Starts a thread for one handler alone.
-    pub(crate) fn start_dedicated(
-        self: &std::sync::Arc<Self>,
-        task: std::sync::Arc<Task>,
-    ) -> std::io::Result<()> {
+    pub(crate) fn start_dedicated(self: &Arc<Self>, task: Arc<Task>) -> std::io::Result<()> {
         let name = format!("slipring-handler-{}", task.inbox.id);
         self.spawn(name, move |pool| task.run_dedicated(&pool.clock)).map(drop)
     }
 
     /// Queues a task whose state is QUEUED.
-    fn push(&self, task: std::sync::Arc<Task>) {
+    fn push(&self, task: Arc<Task>) {
         let mut queue = self.lock();
         queue.tasks.push_back(task);
         queue.waiting_since.get_or_insert_with(Instant::now);
@@ -659,7 +664,7 @@ impl Workers {
         while let Some(task) = self.take() {
             task.state.store(ACTIVE, Ordering::Release);
             let after = self.run(&task);
-            self.settle(std::sync::Arc::clone(&task), after);
+            self.settle(Arc::clone(&task), after);
             // Whoever closes may have found the task locked just now, and waits to look again. The
             // lock orders that look and this one: one of the two sees what the other did.
             drop(self.alive());
@@ -670,7 +675,7 @@ impl Workers {
     }
 
     /// The next task; `None` when the worker is to leave.
-    fn take(&self) -> Option<std::sync::Arc<Task>> {
+    fn take(&self) -> Option<Arc<Task>> {
         let mut queue = self.lock();
         loop {
             if let Some(task) = queue.tasks.pop_front() {
@@ -690,7 +695,7 @@ impl Workers {
     }
 
     /// Runs a task until it is empty and stays so for a little, or others wait.
-    fn run(&self, task: &std::sync::Arc<Task>) -> After {
+    fn run(&self, task: &Arc<Task>) -> After {
         let mut idle = Idle::new(WaitStrategy::BusySpin);
         let mut looks = 0;
         loop {
@@ -720,7 +725,7 @@ impl Workers {
         task.lock().as_mut().is_none_or(|running| running.receiver.is_empty())
     }
 
-    fn settle(&self, task: std::sync::Arc<Task>, after: After) {
+    fn settle(&self, task: Arc<Task>, after: After) {
         match after {
             After::Ended => {}
             After::More => self.requeue(task),
@@ -737,14 +742,14 @@ impl Workers {
         }
     }
 
-    fn requeue(&self, task: std::sync::Arc<Task>) {
+    fn requeue(&self, task: Arc<Task>) {
         task.state.store(QUEUED, Ordering::Release);
         self.push(task);
     }
 
     /// The supervisor's loop: starts workers where work waits too long, and queues tasks whose
     /// pause is over. Sleeps as long as there is nothing of the kind.
-    fn supervise(self: &std::sync::Arc<Self>) {
+    fn supervise(self: &Arc<Self>) {
         while !self.stopping.load(Ordering::Acquire) {
             let now = self.clock.now();
             let mut due = Vec::new();
