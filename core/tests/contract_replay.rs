@@ -119,8 +119,10 @@ fn every_start_begins_exactly_where_it_says() {
 fn a_filter_applies_to_the_past() {
     let _watchdog = watchdog::watch(30);
     for shards in [1, 3] {
-        let broker = Broker::builder().shards(shards).build().unwrap();
+        let clock = TestClock::new();
+        let broker = Broker::builder().shards(shards).clock(&clock).build().unwrap();
         for n in 0..40 {
+            clock.advance(Duration::from_micros(10));
             publish(&broker, ["a", "b", "c"][n as usize % 3], n);
         }
         let even = |start| {
