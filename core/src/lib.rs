@@ -1,4 +1,14 @@
 //! slipring: the publish/subscribe broker that lives inside your program.
+//!
+//! A [`Broker`] has topics, to which [`Topic::publish`] publishes, and subscriptions: pulled from a
+//! [`Subscription`], or handed to a function ([`SubscriptionBuilder::handler`]). What a subscription
+//! wants is told by patterns (see [`Pattern`]) and a [`Filter`]; what happens when it cannot keep
+//! up, by its [`Overflow`] policy; where it begins, by a [`Start`] position.
+//!
+//! Delivery is at most once and in order per partition. Whatever is lost is counted, exactly, and
+//! told: see [`RecvError::Lagged`], [`SubscriptionBuilder::on_lagged`], [`Receipt`], [`Metrics`].
+//!
+//! The README has the tour; `docs/ARCHITECTURE.md` follows a message through the code.
 #![cfg_attr(
     slipring_loom,
     allow(
@@ -111,3 +121,8 @@ pub mod internals {
 
     pub use crate::trie::{Merged, Trie, TrieStats};
 }
+
+/// The README's programs are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct ReadmeDoctests;

@@ -252,7 +252,9 @@ mod tests {
                 assert!(consumer.is_empty());
                 producer.push(99 << 3);
                 assert_eq!(consumer.take(&mut words), (1, 0));
-                (0..capacity + 2).for_each(|n| drop(producer.push(n << 3)));
+                for n in 0..capacity + 2 {
+                    let _ = producer.push(n << 3);
+                }
                 assert_eq!((consumer.displaced(), consumer.displaced()), (2, 0), "told once");
                 assert_eq!(producer.push(88 << 3), Some(2 << 3), "telling took nothing");
                 assert_eq!(consumer.take(&mut words), (capacity, 1));

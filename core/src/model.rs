@@ -4,6 +4,8 @@
 //! because those wait with a clock.
 #![expect(unsafe_code, reason = "records behind tokens")]
 
+use crate::chunk::Pool;
+use crate::clock::Clock;
 use crate::config::{Limits, Overflow, WhenFull};
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::{Interest, Scan};
@@ -15,7 +17,6 @@ use crate::snapshot::Snapshot;
 use crate::sync::{Arc, AtomicBool, current_thread, epoch, park, watched};
 use crate::topic::Pattern;
 use crate::wait::Waiter;
-use crate::{Clock, internals::Pool};
 use std::time::Duration;
 
 /// Bytes of the largest payload that is claimed in a chunk with others: a chunk holds four.
