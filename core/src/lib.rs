@@ -30,7 +30,7 @@ mod clock;
 mod config;
 mod error;
 mod event;
-mod filter;
+pub mod filter;
 mod fork;
 mod idle;
 mod inbox;
@@ -106,10 +106,6 @@ pub mod internals {
     pub use crate::recent::RECENT_CHANGES;
     pub use crate::snapshot::Snapshot;
     pub use crate::wait::{WaitCell, Waiter};
-    /// What a filter asks for attributes.
-    pub mod filter {
-        pub use crate::filter::Attributes;
-    }
     /// The ring of `DropOldest`.
     pub mod lossy {
         pub use crate::lossy::*;

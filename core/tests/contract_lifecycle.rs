@@ -328,8 +328,10 @@ fn a_forked_child_is_refused_and_the_parent_goes_on() {
                 });
                 // In the others, nobody else holds the broker: the child drops the last of it.
                 let mut worker = Some(worker);
-                if round % 2 == 0 {
-                    worker.take().into_iter().for_each(|worker| worker.join().unwrap());
+                if round % 2 == 0
+                    && let Some(worker) = worker.take()
+                {
+                    worker.join().unwrap();
                 }
                 // SAFETY: the child calls only what is under test, and ends without unwinding.
                 let pid = unsafe { libc::fork() };
@@ -348,7 +350,9 @@ fn a_forked_child_is_refused_and_the_parent_goes_on() {
                 assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
                 assert_eq!(status, 0, "{sequencer:?}: 14 is the alarm: the child hung");
                 stop.store(true, Ordering::SeqCst);
-                worker.into_iter().for_each(|worker| worker.join().unwrap());
+                if let Some(worker) = worker {
+                    worker.join().unwrap()
+                }
                 while stays.try_recv().is_ok() {}
                 while told.try_recv().is_ok() {}
                 topic.publish("parent").unwrap();

@@ -495,7 +495,7 @@ fn settings_out_of_range_are_refused() {
     refused(builder().shards(0));
     refused(builder().shards(65));
     refused(builder().memory_budget(1000));
-    refused(builder().shards(4).memory_budget(500 << 10));
+    refused(builder().shards(4).memory_budget((1 << 20) - 1));
     refused(builder().payload_limit((64 << 20) + 1));
     refused(builder().default_partitions(0));
     refused(builder().default_partitions(1025));

@@ -385,11 +385,11 @@ fn the_event_descriptor_is_readable_exactly_while_something_can_be_received() {
             assert!(is_readable(&mut subscription), "way {way}");
             match way {
                 0 => drop(subscription.poll(2, |_| ()).unwrap()),
-                1 => drop(block_on(subscription.by_ref().take(2).collect::<Vec<_>>())),
-                2 => drop(subscription.iter().take(2).count()),
+                1 => _ = block_on(subscription.by_ref().take(2).collect::<Vec<_>>()),
+                2 => _ = subscription.iter().take(2).count(),
                 _ => {
                     while subscription.queued() > 0 {
-                        assert!(subscription.recv_batch(2).unwrap().len() <= 2);
+                        let _ = subscription.recv_batch(2).unwrap();
                     }
                 }
             }

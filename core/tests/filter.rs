@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use proptest::prelude::*;
-use slipring::internals::filter::Attributes;
-use slipring::{Filter, FilterLimits, InvalidFilter, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
+use slipring::Filter;
+use slipring::InvalidFilter;
+use slipring::filter::{Attributes, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
 
 fn parse(text: &str) -> Filter {
     Filter::parse(text).unwrap_or_else(|error| panic!("{text}: {error}"))

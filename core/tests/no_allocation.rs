@@ -1,8 +1,10 @@
 //! In the steady state, publishing and receiving allocate nothing for a message.
 //!
-//! What is allowed is what comes with a chunk of 64 KiB: retiring one goes through crossbeam-epoch,
+//! What is allowed is what comes with a chunk of 256 KiB: retiring one goes through crossbeam-epoch,
 //! which keeps its own small bags.
 #![expect(unsafe_code, reason = "a global allocator that counts")]
+#![expect(clippy::type_complexity, reason = "tables of cases")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod watchdog;
 
@@ -66,57 +68,60 @@ fn message() -> NewMessage<'static> {
 type Publish = fn(&Topic);
 type Receive = fn(&mut Subscription) -> u64;
 
-/// All ways to publish ten messages.
-const PUBLISH: [(&str, Publish); 4] = [
-    ("publish", |topic| (0..10).for_each(|_| _ = topic.publish(message()).expect("works"))),
-    ("try_publish", |topic| (0..10).for_each(|_| _ = topic.try_publish(message()).expect("works"))),
-    ("batch", |topic| _ = topic.publish_batch(&[message(); 10]).expect("works")),
-    ("loan", |topic| {
-        for _ in 0..10 {
-            let mut loan = topic.loan_for(&message(), PAYLOAD.len()).expect("works");
-            loan.copy_from_slice(&PAYLOAD);
-            loan.commit().expect("works");
-        }
-    }),
-];
-/// All ways to receive what is there.
-const RECEIVE: [(&str, Receive); 5] = [
-    ("recv", |subscription| {
-        (0..10).for_each(|_| {
-            let message = subscription.recv().expect("works");
-            assert_eq!((message.payload(), message.attributes().len()), (&PAYLOAD[..], 2));
-        });
-        10
-    }),
-    ("try_recv", |subscription| {
-        let mut count = 0;
-        while subscription.try_recv().is_ok() {
-            count += 1;
-        }
-        count
-    }),
-    ("poll", |subscription| {
-        let check = |message: slipring::Message<'_>| {
-            assert_eq!((message.attribute("region"), message.key()), (Some("IN"), Some("key")));
-        };
-        subscription.poll(1000, check).expect("works") as u64
-    }),
-    ("batch", |subscription| subscription.recv_batch(100).expect("works").len() as u64),
-    ("keep", |subscription| {
-        (0..10)
-            .map(|_| subscription.recv().expect("works").keep())
-            .filter(|m| m.topic() == "a")
-            .count() as u64
-    }),
-];
+/// All ways to publish ten messages, and to receive what is there.
+fn ways() -> ([(&'static str, Publish); 4], [(&'static str, Receive); 5]) {
+    let publish: [(&str, Publish); 4] = [
+        ("publish", |topic| (0..10).for_each(|_| _ = topic.publish(message()).unwrap())),
+        ("try_publish", |topic| (0..10).for_each(|_| _ = topic.try_publish(message()).unwrap())),
+        ("batch", |topic| _ = topic.publish_batch(&[message(); 10]).unwrap()),
+        ("loan", |topic| {
+            for _ in 0..10 {
+                let mut loan = topic.loan_for(&message(), PAYLOAD.len()).unwrap();
+                loan.copy_from_slice(&PAYLOAD);
+                loan.commit().unwrap();
+            }
+        }),
+    ];
+    let receive: [(&str, Receive); 5] = [
+        ("recv", |subscription| {
+            (0..10).for_each(|_| {
+                let message = subscription.recv().unwrap();
+                assert_eq!((message.payload(), message.attributes().len()), (&PAYLOAD[..], 2));
+            });
+            10
+        }),
+        ("try_recv", |subscription| {
+            let mut count = 0;
+            while subscription.try_recv().is_ok() {
+                count += 1;
+            }
+            count
+        }),
+        ("poll", |subscription| {
+            let check = |message: slipring::Message<'_>| {
+                assert_eq!((message.attribute("region"), message.key()), (Some("IN"), Some("key")));
+            };
+            subscription.poll(1000, check).unwrap() as u64
+        }),
+        ("batch", |subscription| subscription.recv_batch(100).unwrap().len() as u64),
+        ("keep", |subscription| {
+            (0..10)
+                .map(|_| subscription.recv().unwrap().keep())
+                .filter(|m| m.topic() == "a")
+                .count() as u64
+        }),
+    ];
+    (publish, receive)
+}
 
 /// Goal: every way to publish with every way to receive, over many times the budget.
 #[test]
 fn publishing_and_receiving_allocate_nothing_for_a_message() {
     let _watchdog = watchdog::watch(80);
+    let (publish_ways, receive_ways) = ways();
     for overflow in [Overflow::DropNewest, Overflow::DropOldest] {
-        for (publish_name, publish) in PUBLISH {
-            for (receive_name, receive) in RECEIVE {
+        for (publish_name, publish) in publish_ways {
+            for (receive_name, receive) in receive_ways {
                 let broker = Broker::builder().memory_budget(1 << 20).build().unwrap();
                 let topic = broker.topic("a").unwrap();
                 let open = |pattern| {
@@ -136,7 +141,7 @@ fn publishing_and_receiving_allocate_nothing_for_a_message() {
                 let rounds = MESSAGES / 10 / if cfg!(debug_assertions) { 10 } else { 1 };
                 (0..rounds).for_each(|_| round());
                 let count = allocations(|| (0..rounds).for_each(|_| round()));
-                let allowed = 2 * chunks(rounds * 10 * 200);
+                let allowed = 4 * chunks(rounds * 10 * 200);
                 println!("{overflow:?}, {publish_name}, {receive_name}: {count} of {allowed}");
                 assert!(
                     count <= allowed,
@@ -156,18 +161,19 @@ fn within_a_chunk_nothing_at_all_is_allocated() {
     let broker = Broker::builder().memory_budget(1 << 20).build().unwrap();
     let topic = broker.topic("a").unwrap();
     let mut subscription = broker.subscribe("a").unwrap();
-    for (publish_name, publish) in PUBLISH {
-        for (receive_name, receive) in RECEIVE {
+    let (publish_ways, receive_ways) = ways();
+    for (publish_name, publish) in publish_ways {
+        for (receive_name, receive) in receive_ways {
             let mut round = || {
                 publish(&topic);
                 assert_eq!(receive(&mut subscription), 10);
             };
             (0..500).for_each(|_| round());
-            // 10 rounds of 10 messages are 20 KB: at most two of them pass into another chunk.
+            // 5 rounds of 10 messages are 10 KB: at most one of them passes into another chunk.
             let counts: Vec<u64> =
-                (0..5).map(|_| allocations(|| (0..10).for_each(|_| round()))).collect();
+                (0..5).map(|_| allocations(|| (0..5).for_each(|_| round()))).collect();
             let none = counts.iter().filter(|count| **count == 0).count();
-            assert!(none >= 3, "{publish_name}, {receive_name}: {counts:?}");
+            assert!(none >= 4, "{publish_name}, {receive_name}: {counts:?}");
         }
     }
 }
@@ -201,7 +207,7 @@ fn overflowing_and_expiring_allocate_nothing_for_a_message() {
         };
         (0..2000).for_each(|_| round(&mut small));
         let count = allocations(|| (0..2000).for_each(|_| round(&mut small)));
-        let allowed = 2 * chunks(2000 * 10 * 200);
+        let allowed = 4 * chunks(2000 * 10 * 200);
         println!("{overflow:?}: {count} of {allowed}");
         assert!(count <= allowed, "{overflow:?}: {count} allocations");
         let zero = std::time::Duration::ZERO;
@@ -257,7 +263,7 @@ fn handlers_allocate_nothing_for_a_message() {
                 }
             }
             println!("dedicated: {dedicated}, {sequencer:?}: {least} allocations");
-            assert!(least <= 2 * chunks(rounds * 200), "{least} allocations");
+            assert!(least <= 4 * chunks(rounds * 200), "{least} allocations");
         }
     }
 }
@@ -291,6 +297,6 @@ fn waking_and_sleeping_allocates_nothing_for_a_message() {
         let count = allocations(|| play(ROUNDS, &ping, &mut pongs, true));
         let others = other.join().unwrap();
         println!("{ROUNDS} times to and fro: {count} and {others} allocations");
-        assert!(count.max(others) <= 2 * chunks(2 * ROUNDS * 200), "{count}, {others}");
+        assert!(count.max(others) <= 4 * chunks(2 * ROUNDS * 200), "{count}, {others}");
     });
 }
