@@ -427,17 +427,23 @@ fn an_idle_broker_uses_no_cpu() {
                     scope.spawn(move || while waiting.recv().is_ok() {});
                 }
                 broker.publish("a", "everybody has had something to do").unwrap();
-                // Handlers and waiters find that nothing follows.
-                thread::park_timeout(Duration::from_millis(300));
-                let (began, before) = (Instant::now(), cpu_time());
-                while began.elapsed() < Duration::from_secs(1) {
-                    thread::park_timeout(Duration::from_secs(1));
-                }
-                let (used, elapsed) = (cpu_time() - before, began.elapsed());
-                println!("100 idle subscriptions used {used:?} of CPU in {elapsed:?}");
-                assert!(used < elapsed / 100, "{used:?} in {elapsed:?}");
-                assert!(pulled.iter_mut().all(|subscription| subscription.try_recv().is_ok()));
+                // On a busy machine it takes a while until everybody has found that nothing follows:
+                // what counts is that it comes to rest.
+                let comes_to_rest = (0..5).any(|_| {
+                    thread::park_timeout(Duration::from_millis(300));
+                    let (began, before) = (Instant::now(), cpu_time());
+                    while began.elapsed() < Duration::from_secs(1) {
+                        thread::park_timeout(Duration::from_secs(1));
+                    }
+                    let (used, elapsed) = (cpu_time() - before, began.elapsed());
+                    println!("100 idle subscriptions used {used:?} of CPU in {elapsed:?}");
+                    used < elapsed / 100
+                });
+                let all_received =
+                    pulled.iter_mut().all(|subscription| subscription.try_recv().is_ok());
+                // Before anything is asserted: the waiting threads end with the broker.
                 broker.close(LONG);
+                assert!(comes_to_rest && all_received, "{all_received}");
             });
             drop(handlers);
         }

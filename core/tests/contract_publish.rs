@@ -502,6 +502,27 @@ fn settings_out_of_range_are_refused() {
     refused(builder().workers(0));
 }
 
+/// Goal: the smallest budget is enough to publish and to receive.
+#[test]
+fn the_smallest_memory_budget_is_enough() {
+    let _watchdog = watchdog::watch(30);
+    let error = Broker::builder().shards(3).memory_budget(1).build().unwrap_err();
+    let ConfigError::OutOfRange { min, .. } = error else { panic!("{error}") };
+    let broker = Broker::builder().shards(3).memory_budget(min as usize).build().unwrap();
+    let mut subscription = broker.subscribe("*").unwrap();
+    for n in 0..10_000u64 {
+        let topic = ["a", "b", "c"][n as usize % 3];
+        broker.publish(topic, &n.to_le_bytes()).unwrap();
+        if n % 1000 == 0 {
+            broker.publish(topic, &vec![1; 100_000]).unwrap();
+            assert_eq!(subscription.recv().unwrap().payload(), n.to_le_bytes());
+            assert_eq!(subscription.recv().unwrap().payload().len(), 100_000);
+            continue;
+        }
+        assert_eq!(subscription.recv().unwrap().payload(), n.to_le_bytes());
+    }
+}
+
 /// Goal: a key picks its partition for ever; without one, messages spread.
 #[test]
 fn the_same_key_goes_to_the_same_partition_and_no_key_spreads() {

@@ -119,8 +119,10 @@ fn every_start_begins_exactly_where_it_says() {
 fn a_filter_applies_to_the_past() {
     let _watchdog = watchdog::watch(30);
     for shards in [1, 3] {
-        let broker = Broker::builder().shards(shards).build().unwrap();
+        let clock = TestClock::new();
+        let broker = Broker::builder().shards(shards).clock(&clock).build().unwrap();
         for n in 0..40 {
+            clock.advance(Duration::from_micros(10));
             publish(&broker, ["a", "b", "c"][n as usize % 3], n);
         }
         let even = |start| {
@@ -408,9 +410,9 @@ fn filters_see_the_place_of_a_loan_before_somebody_is_made_to_wait_for_it() {
 #[test]
 fn committed_loans_of_any_size_use_up_no_more_memory_than_they_take() {
     let _watchdog = watchdog::watch(30);
-    let broker = Broker::builder().memory_budget(32 << 20).build().unwrap();
+    let broker = Broker::builder().memory_budget(16 << 20).build().unwrap();
     let topic = broker.topic("a").unwrap();
-    // A large one gets a block of 256 KiB for itself: 25 MiB, and one chunk for all small ones.
+    // A large one gets a block of 128 KiB for itself: 13 MiB, and one chunk for all small ones.
     for _ in 0..100 {
         topic.loan(8).unwrap().commit().unwrap();
         topic.loan(100_000).unwrap().commit().unwrap();

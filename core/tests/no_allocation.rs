@@ -138,7 +138,7 @@ fn publishing_and_receiving_allocate_nothing_for_a_message() {
                     }
                     assert!(nothing.try_recv().is_err());
                 };
-                let rounds = MESSAGES / 10 / if cfg!(debug_assertions) { 5 } else { 1 };
+                let rounds = MESSAGES / 10 / if cfg!(debug_assertions) { 10 } else { 1 };
                 (0..rounds).for_each(|_| round());
                 let count = allocations(|| (0..rounds).for_each(|_| round()));
                 let allowed = 4 * chunks(rounds * 10 * 200);
@@ -238,7 +238,7 @@ fn handlers_allocate_nothing_for_a_message() {
             let (tell, told) = channel();
             let builder = broker.subscription("a").overflow(Overflow::Block { timeout: None });
             let builder = if dedicated { builder.dedicated_thread() } else { builder };
-            let rounds = MESSAGES / if cfg!(debug_assertions) { 5 } else { 1 };
+            let rounds = MESSAGES / if cfg!(debug_assertions) { 20 } else { 1 };
             let mut counts = None;
             let _handler = builder
                 .handler(move |message| {
