@@ -57,6 +57,7 @@ const STEPS: &[Step] = &[
         cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
     }),
     step("tests and doc tests", None, || cargo(&["test", "--workspace"])),
+    step("benches, once each", None, benches),
     step("examples", None, examples),
     step("docs", None, docs),
     step("loom models", None, loom),
@@ -109,6 +110,11 @@ fn print_table(rows: &[(&str, Duration, String)]) {
 
 fn cargo(args: &[&str]) -> Result<(), String> {
     shell::run(shell::cargo(args))
+}
+
+/// Without optimisation; those of routing would build their large tables for minutes.
+fn benches() -> Result<(), String> {
+    cargo(&["test", "--package", "slipring-benches", "--bench", "publish", "--bench", "delivery"])
 }
 
 fn docs() -> Result<(), String> {

@@ -5,9 +5,9 @@
 
 use std::hint::black_box;
 use std::process::Command;
-use std::time::Instant;
 
 use slipring::{Broker, Subscription};
+use slipring_benches::{give_memory_back, thread_cpu_time};
 
 const STRANGERS: [usize; 3] = [1_000, 100_000, 1_000_000];
 const PUBLISHES: u32 = 200_000;
@@ -32,8 +32,8 @@ fn table() {
         ("used", "subscription after one message, bytes", &STRANGERS[..2]),
         ("used-16", "the same with capacity 16, bytes", &STRANGERS[..2]),
         ("topics", "topic, bytes", &STRANGERS[..2]),
-        ("publish", "publish beside so many strangers, ns", &STRANGERS[..]),
-        ("subscribe", "subscribe and drop beside so many strangers, ns", &STRANGERS[..]),
+        ("publish", "publish beside so many strangers, ns of the caller's CPU", &STRANGERS[..]),
+        ("subscribe", "subscribe and drop likewise, ns of the caller's CPU", &STRANGERS[..]),
     ] {
         print!("| {label} |");
         for size in sizes {
@@ -106,7 +106,7 @@ fn grown<T>(count: usize, make: impl FnOnce() -> T) -> f64 {
 }
 
 fn resident_bytes() -> u64 {
-    slipring_benches::give_memory_back();
+    give_memory_back();
     let status = std::fs::read_to_string("/proc/self/smaps_rollup").expect("Linux");
     let line = status.lines().find(|line| line.starts_with("Rss:")).expect("an Rss line");
     line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).expect("KiB") * 1024
@@ -126,18 +126,18 @@ fn publish_beside(count: usize) -> f64 {
         }
     };
     publish(1000);
-    let start = Instant::now();
+    let start = thread_cpu_time();
     publish(PUBLISHES);
-    start.elapsed().as_nanos() as f64 / f64::from(PUBLISHES)
+    (thread_cpu_time() - start).as_nanos() as f64 / f64::from(PUBLISHES)
 }
 
 /// Nanoseconds of a subscription's coming and going.
 fn subscribe_beside(count: usize) -> f64 {
     let (broker, _strangers) = subscribed(count, 16);
     let patterns: Vec<String> = (0..SUBSCRIBES).map(|n| format!("own/{n}/*")).collect();
-    let start = Instant::now();
+    let start = thread_cpu_time();
     for pattern in &patterns {
         drop(broker.subscribe(pattern).expect("a valid pattern"));
     }
-    start.elapsed().as_nanos() as f64 / f64::from(SUBSCRIBES)
+    (thread_cpu_time() - start).as_nanos() as f64 / f64::from(SUBSCRIBES)
 }
