@@ -285,7 +285,7 @@ typedef struct slipring_ticket slipring_ticket;
 typedef struct slipring_topic slipring_topic;
 
 // Settings of a broker. Fill it with `slipring_broker_options_init` first.
-typedef struct {
+typedef struct slipring_broker_options {
     // Set by `slipring_broker_options_init`.
     uint32_t struct_size;
     // How many shards put messages in order independently of each other: 1 to 64. Default 1.
@@ -314,7 +314,7 @@ typedef struct {
 } slipring_broker_options;
 
 // What closing left. It will not grow.
-typedef struct {
+typedef struct slipring_close_report {
     // Messages that were queued for handlers and not handled in time. They are lost.
     uint64_t unhandled;
     // Messages that are queued for subscriptions that are pulled. They can still be received.
@@ -326,7 +326,7 @@ typedef struct {
 } slipring_close_report;
 
 // A partition of a topic. It will not grow.
-typedef struct {
+typedef struct slipring_partition {
     // The offset that its next message gets: as many were published.
     uint64_t next_offset;
     // Its number, unique in the broker.
@@ -336,7 +336,7 @@ typedef struct {
 } slipring_partition;
 
 // What became of a published message. It will not grow.
-typedef struct {
+typedef struct slipring_receipt {
     // Position in the partition.
     uint64_t offset;
     // Subscriptions that it was for.
@@ -353,7 +353,7 @@ typedef struct {
 } slipring_receipt;
 
 // A text: UTF-8, not ending in NUL.
-typedef struct {
+typedef struct slipring_text_view {
     // Its first byte; NULL where there is no text.
     const char *data;
     // Its length in bytes.
@@ -363,15 +363,15 @@ typedef struct {
 // A message where it lies: reading it copies nothing. Valid as long as the function says that it
 // came from; `slipring_message_keep` makes it outlive that. It will not grow, so that arrays of it
 // can cross. Other threads may read it meanwhile.
-typedef struct {
+typedef struct slipring_message {
     // The payload; never NULL.
     const uint8_t *payload;
     // Bytes of the payload.
     size_t payload_len;
     // Name of the topic.
-    slipring_text_view topic;
+    struct slipring_text_view topic;
     // The ordering key; `data` is NULL if it has none.
-    slipring_text_view key;
+    struct slipring_text_view key;
     // Position in the partition, from 0.
     uint64_t offset;
     // When it was published: microseconds since the Unix epoch.
@@ -385,13 +385,13 @@ typedef struct {
 } slipring_message;
 
 // Says whether a message is wanted: not 0 for yes.
-typedef int32_t (*slipring_filter_fn)(void *user, const slipring_message *message);
+typedef int32_t (*slipring_filter_fn)(void *user, const struct slipring_message *message);
 
 // Lets go of user data.
 typedef void (*slipring_user_free_fn)(void *user);
 
 // Settings of a subscription. Fill it with `slipring_subscription_options_init` first.
-typedef struct {
+typedef struct slipring_subscription_options {
     // Set by `slipring_subscription_options_init`.
     uint32_t struct_size;
     // A `slipring_overflow`. Default SLIPRING_DROP_NEWEST.
@@ -412,7 +412,7 @@ typedef struct {
     // Its length.
     size_t name_len;
     // More patterns. A message that several patterns match comes once. Default NULL.
-    const slipring_text_view *patterns;
+    const struct slipring_text_view *patterns;
     // How many.
     size_t patterns_len;
     // Only messages whose attributes match this expression are wanted. Default NULL: all.
@@ -423,8 +423,8 @@ typedef struct {
     // Default NULL.
     //
     // It is called on publishing threads, on several at a time, while a shard is held: it must be
-    // quick, and calls of the broker from inside it are refused with EFILTERING. It is not called
-    // any more when the subscription has been freed.
+    // quick, and calls of the broker from inside it are refused with EFILTERING. It may be called
+    // until `filter_user_free` is.
     slipring_filter_fn filter_fn;
     // Handed to `filter_fn`.
     void *filter_user;
@@ -441,13 +441,15 @@ typedef struct {
 } slipring_subscription_options;
 
 // Handles a message: returns 0 if that succeeded, and any other number if it failed.
-typedef int32_t (*slipring_handler_fn)(void *user, const slipring_message *message);
+typedef int32_t (*slipring_handler_fn)(void *user, const struct slipring_message *message);
 
 // Is told how many messages were lost before the next one.
 typedef void (*slipring_lagged_fn)(void *user, uint64_t lost);
 
 // Is told of a message that the handler failed on, and what it returned.
-typedef void (*slipring_failed_fn)(void *user, const slipring_message *message, int32_t returned);
+typedef void (*slipring_failed_fn)(void *user,
+                                   const struct slipring_message *message,
+                                   int32_t returned);
 
 // A handler: functions, and the user data that is handed to them.
 //
@@ -459,7 +461,7 @@ typedef void (*slipring_failed_fn)(void *user, const slipring_message *message, 
 //
 // From inside the functions everything is allowed: publish, subscribe, unsubscribe this or another
 // subscription, close or free the broker.
-typedef struct {
+typedef struct slipring_handler {
     // Handles a message. Not NULL.
     slipring_handler_fn handle;
     // Is told of messages that were lost, between the calls of `handle` where they are missing.
@@ -474,33 +476,33 @@ typedef struct {
 } slipring_handler;
 
 // An attribute of a message.
-typedef struct {
+typedef struct slipring_attribute {
     // 1 to 256 bytes.
-    slipring_text_view key;
+    struct slipring_text_view key;
     // Up to 1024 bytes.
-    slipring_text_view value;
+    struct slipring_text_view value;
 } slipring_attribute;
 
 // A message to be published. Everything in it is borrowed for the call alone. All zeroes is a
 // message without anything. It will not grow, so that arrays of it can cross.
-typedef struct {
+typedef struct slipring_new_message {
     // Opaque bytes; may be NULL if `payload_len` is 0.
     const uint8_t *payload;
     // Bytes of the payload.
     size_t payload_len;
     // Ordering key, up to 1024 bytes: messages with the same key share a partition and keep their
     // order. `data` NULL: none.
-    slipring_text_view key;
+    struct slipring_text_view key;
     // An id of the publisher's own, 1 to 255 bytes. `data` NULL: one is derived from the place.
-    slipring_text_view id;
+    struct slipring_text_view id;
     // Up to 100 attributes with different keys; may be NULL if there are none.
-    const slipring_attribute *attributes;
+    const struct slipring_attribute *attributes;
     // How many attributes.
     size_t attributes_len;
 } slipring_new_message;
 
 // Figures of a broker. It may grow: say its size.
-typedef struct {
+typedef struct slipring_metrics {
     // Bytes of message memory in use: retained, queued or kept by somebody.
     uint64_t chunk_bytes;
     // The memory budget.
@@ -525,7 +527,7 @@ typedef struct {
 
 // Figures of a subscription. It may grow: say its size. At rest, `matched + replayed = delivered +
 // dropped_newest + dropped_oldest + dropped_timeout + expired + discarded + queued`.
-typedef struct {
+typedef struct slipring_subscription_metrics {
     // Its number.
     uint64_t id;
     // Messages published since it began that it wanted.
@@ -560,10 +562,10 @@ typedef struct {
 //
 // A function that is called by the library must return: it must not `longjmp`, end its thread or
 // let a C++ exception out.
-typedef void (*slipring_message_fn)(void *user, const slipring_message *message);
+typedef void (*slipring_message_fn)(void *user, const struct slipring_message *message);
 
 // What became of a batch. It will not grow.
-typedef struct {
+typedef struct slipring_batch_receipt {
     // Messages published: always the first ones of the batch.
     size_t published;
     // Offset of the first, if any was published.
@@ -586,8 +588,8 @@ extern "C" {
 
 // Opens a broker in memory. `options` may be NULL for the defaults. Errors: EINVAL, ERANGE,
 // ETHREAD. Does not wait.
-slipring_status slipring_broker_open(const slipring_broker_options *options,
-                                     slipring_broker **broker);
+slipring_status slipring_broker_open(const struct slipring_broker_options *options,
+                                     struct slipring_broker **broker);
 
 // Closes the broker: stops intake, gives handlers `deadline_ns` to handle what is queued, and
 // stops all threads. Publishers and consumers that wait wake with CLOSED; what is queued for
@@ -595,85 +597,85 @@ slipring_status slipring_broker_open(const slipring_broker_options *options,
 //
 // May be called from inside a handler, which then is not waited for. Closing again does nothing,
 // and neither does closing from inside a filter function. Errors: EINVAL. Waits for handlers.
-slipring_status slipring_broker_close(const slipring_broker *broker,
+slipring_status slipring_broker_close(const struct slipring_broker *broker,
                                       uint64_t deadline_ns,
-                                      slipring_close_report *report);
+                                      struct slipring_close_report *report);
 
 // Frees the handle and sets the pointer to NULL; the broker closes as with `slipring_broker_close`
 // and no time to wait. Topics and subscriptions may be freed later. NULL, or a pointer to NULL, is
 // no error.
-void slipring_broker_free(slipring_broker **broker);
+void slipring_broker_free(struct slipring_broker **broker);
 
 // The topic `name`, to publish to; creates it, if the broker does that. Errors: EINVAL, EUTF8,
 // ENAME, ENOTOPIC, CLOSED, EFILTERING, EFORKED. Does not wait.
-slipring_status slipring_broker_topic(const slipring_broker *broker,
+slipring_status slipring_broker_topic(const struct slipring_broker *broker,
                                       const char *name,
                                       size_t name_len,
-                                      slipring_topic **topic);
+                                      struct slipring_topic **topic);
 
 // Creates the topic `name` with `partitions` partitions, 1 to 1024. `topic` may be NULL. Errors:
 // those of `slipring_broker_topic`, EEXIST, ERANGE. Does not wait.
-slipring_status slipring_broker_create_topic(const slipring_broker *broker,
+slipring_status slipring_broker_create_topic(const struct slipring_broker *broker,
                                              const char *name,
                                              size_t name_len,
                                              uint32_t partitions,
-                                             slipring_topic **topic);
+                                             struct slipring_topic **topic);
 
 // Deletes the topic `name`: handles to it refuse to publish (EDELETED), and its messages are not
 // replayed any more. What is queued already is still delivered. Errors: EINVAL, EUTF8, ENOTOPIC,
 // EFILTERING, EFORKED.
-slipring_status slipring_broker_delete_topic(const slipring_broker *broker,
+slipring_status slipring_broker_delete_topic(const struct slipring_broker *broker,
                                              const char *name,
                                              size_t name_len);
 
 // Names of up to `most` topics that match `pattern`, in order, from the one after `after` on
 // (NULL: from the first), each ending in a newline, which no name contains. Errors: EINVAL, EUTF8,
 // ENAME, EFILTERING, EFORKED.
-slipring_status slipring_broker_topics(const slipring_broker *broker,
+slipring_status slipring_broker_topics(const struct slipring_broker *broker,
                                        const char *pattern,
                                        size_t pattern_len,
                                        const char *after,
                                        size_t after_len,
                                        size_t most,
-                                       slipring_text **names);
+                                       struct slipring_text **names);
 
 // The partitions of the topic `name`: writes up to `partitions_len` of them to `partitions`, which
 // may be NULL if that is 0, and how many there are to `count`, which may be NULL. Errors: EINVAL,
 // EUTF8, ENOTOPIC, EFILTERING, EFORKED.
-slipring_status slipring_broker_describe_topic(const slipring_broker *broker,
+slipring_status slipring_broker_describe_topic(const struct slipring_broker *broker,
                                                const char *name,
                                                size_t name_len,
-                                               slipring_partition *partitions,
+                                               struct slipring_partition *partitions,
                                                size_t partitions_len,
                                                size_t *count);
 
 // Publishes one message of bytes alone to the topic `name`. Publishers that stay hold on to a
 // topic instead of looking it up every time. Errors and waiting: as `slipring_broker_topic` and
 // `slipring_topic_publish`.
-slipring_status slipring_broker_publish(const slipring_broker *broker,
+slipring_status slipring_broker_publish(const struct slipring_broker *broker,
                                         const char *name,
                                         size_t name_len,
                                         const uint8_t *payload,
                                         size_t payload_len,
-                                        slipring_receipt *receipt);
+                                        struct slipring_receipt *receipt);
 
 // Subscribes to `pattern`; `handler`, which is copied, is called with every message, possibly
 // before this has returned. `options` may be NULL for the defaults, and is used up as
 // `slipring_broker_subscribe` says; so is `handler` as soon as it is not NULL.
 //
 // Errors: as `slipring_broker_subscribe`, and ETHREAD.
-slipring_status slipring_broker_subscribe_handler(const slipring_broker *broker,
+slipring_status slipring_broker_subscribe_handler(const struct slipring_broker *broker,
                                                   const char *pattern,
                                                   size_t pattern_len,
-                                                  const slipring_subscription_options *options,
-                                                  const slipring_handler *handler,
-                                                  slipring_handler_subscription **subscription);
+                                                  const struct slipring_subscription_options *options,
+                                                  const struct slipring_handler *handler,
+                                                  struct slipring_handler_subscription **subscription);
 
 // Number of the subscription, unique in the broker; 0 if `subscription` is NULL. Does not wait.
-uint64_t slipring_handler_subscription_id(const slipring_handler_subscription *subscription);
+uint64_t slipring_handler_subscription_id(const struct slipring_handler_subscription *subscription);
 
 // Messages queued and not handed to the handler yet. Errors: EINVAL. Does not wait.
-slipring_status slipring_handler_subscription_queued(const slipring_handler_subscription *subscription,
+slipring_status slipring_handler_subscription_queued(const struct slipring_handler_subscription *subscription,
                                                      uint64_t *queued);
 
 // Unsubscribes, frees the handle and sets the pointer to NULL: when this returns, the handler does
@@ -682,16 +684,16 @@ slipring_status slipring_handler_subscription_queued(const slipring_handler_subs
 //
 // Waits for a running handler. Two handlers that unsubscribe each other at the same time would
 // wait for ever: `slipring_handler_subscription_unsubscribe` has a limit.
-void slipring_handler_subscription_free(slipring_handler_subscription **subscription);
+void slipring_handler_subscription_free(struct slipring_handler_subscription **subscription);
 
 // The same, waiting for a running handler for at most `timeout_ns`. TIMEOUT if it was still
 // running: it is not called again, and the handle stays, to be freed later. Errors: EINVAL.
-slipring_status slipring_handler_subscription_unsubscribe(slipring_handler_subscription **subscription,
+slipring_status slipring_handler_subscription_unsubscribe(struct slipring_handler_subscription **subscription,
                                                           uint64_t timeout_ns);
 
 // Lets the handler run until the broker closes, frees the handle and sets the pointer to NULL.
 // NULL, or a pointer to NULL, is no error.
-void slipring_handler_subscription_detach(slipring_handler_subscription **subscription);
+void slipring_handler_subscription_detach(struct slipring_handler_subscription **subscription);
 
 // Copies the text of the last error of this thread to `buffer`, ending in NUL, and returns its
 // length without the NUL, which may be more than fits: `buffer_len` bytes are never exceeded, and
@@ -713,10 +715,10 @@ size_t slipring_last_error_position(void);
 // The message gets its place in the order when it is committed; until then the loan delays nobody.
 // `*payload` is valid until the loan is committed or aborted. Errors: CLOSED, EINVAL, EUTF8,
 // EMESSAGE, ENOMEM, EFILTERING, EFORKED. Does not wait.
-slipring_status slipring_topic_loan(const slipring_topic *topic,
-                                    const slipring_new_message *head,
+slipring_status slipring_topic_loan(const struct slipring_topic *topic,
+                                    const struct slipring_new_message *head,
                                     size_t payload_len,
-                                    slipring_loan **loan,
+                                    struct slipring_loan **loan,
                                     uint8_t **payload);
 
 // Publishes the message, which is read where it was written, frees the loan and sets the pointer
@@ -724,68 +726,72 @@ slipring_status slipring_topic_loan(const slipring_topic *topic,
 //
 // Errors as `slipring_topic_publish`: the loan then stays as it was, to be committed again or
 // aborted.
-slipring_status slipring_loan_commit(slipring_loan **loan, slipring_receipt *receipt);
+slipring_status slipring_loan_commit(struct slipring_loan **loan, struct slipring_receipt *receipt);
 
 // Gives the space back, publishes nothing and sets the pointer to NULL. NULL, or a pointer to
 // NULL, is no error.
-void slipring_loan_abort(slipring_loan **loan);
+void slipring_loan_abort(struct slipring_loan **loan);
 
 // The value of the attribute `key`; it lives as long as the message. SLIPRING_EMPTY if it has
 // none. Errors: EINVAL, EUTF8. Does not wait.
-slipring_status slipring_message_attribute(const slipring_message *message,
+slipring_status slipring_message_attribute(const struct slipring_message *message,
                                            const char *key,
                                            size_t key_len,
-                                           slipring_text_view *value);
+                                           struct slipring_text_view *value);
 
 // All attributes, in the order in which they were published: writes up to `attributes_len` of them
 // to `attributes`, which may be NULL if that is 0, and how many the message has to `count`, which
 // may be NULL. They live as long as the message. Errors: EINVAL. Does not wait.
-slipring_status slipring_message_attributes(const slipring_message *message,
-                                            slipring_attribute *attributes,
+slipring_status slipring_message_attributes(const struct slipring_message *message,
+                                            struct slipring_attribute *attributes,
                                             size_t attributes_len,
                                             size_t *count);
 
 // Copies the message's id to `buffer`, ending in NUL, and returns its length without the NUL,
 // which may be more than fits: the publisher's own id, or a UUID made of the message's place. 256
 // bytes are always enough. 0 if `message` is NULL. Does not wait.
-size_t slipring_message_id(const slipring_message *message, char *buffer, size_t buffer_len);
+size_t slipring_message_id(const struct slipring_message *message, char *buffer, size_t buffer_len);
 
 // Keeps a message past the call that it came with, without copying it: 256 KiB of memory around
 // it, or the message alone if it is larger, stay until the last one kept of them is freed. Errors:
 // EINVAL. Does not wait.
-slipring_status slipring_message_keep(const slipring_message *message, slipring_kept **kept);
+slipring_status slipring_message_keep(const struct slipring_message *message,
+                                      struct slipring_kept **kept);
 
 // The message that was kept; it lives as long as the handle. Errors: EINVAL. Does not wait.
-slipring_status slipring_kept_message(const slipring_kept *kept, slipring_message *message);
+slipring_status slipring_kept_message(const struct slipring_kept *kept,
+                                      struct slipring_message *message);
 
 // Frees a kept message and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.
-void slipring_kept_free(slipring_kept **kept);
+void slipring_kept_free(struct slipring_kept **kept);
 
 // Figures of the broker, over all its shards. `metrics_size` is `sizeof *metrics`; more than this
 // library knows is EINVAL. They are read one after another while others work; when nobody does,
 // they are exact. Errors: EINVAL. Does not wait.
-slipring_status slipring_broker_metrics(const slipring_broker *broker,
-                                        slipring_metrics *metrics,
+slipring_status slipring_broker_metrics(const struct slipring_broker *broker,
+                                        struct slipring_metrics *metrics,
                                         size_t metrics_size);
 
 // Figures of the subscription with the number `id`. Errors: EINVAL, ENOSUBSCRIPTION. Does not
 // wait.
-slipring_status slipring_broker_subscription_metrics(const slipring_broker *broker,
+slipring_status slipring_broker_subscription_metrics(const struct slipring_broker *broker,
                                                      uint64_t id,
-                                                     slipring_subscription_metrics *metrics,
+                                                     struct slipring_subscription_metrics *metrics,
                                                      size_t metrics_size);
 
 // All figures, also per shard, topic and subscription, in the Prometheus text exposition format,
 // version 0.0.4. Errors: EINVAL. Does not wait.
-slipring_status slipring_broker_prometheus(const slipring_broker *broker, slipring_text **text);
+slipring_status slipring_broker_prometheus(const struct slipring_broker *broker,
+                                           struct slipring_text **text);
 
 // Fills the options of a broker with the defaults; `struct_size` is `sizeof *options`. Errors:
 // EINVAL, also for a size that this library does not know. Does not wait.
-slipring_status slipring_broker_options_init(slipring_broker_options *options, size_t struct_size);
+slipring_status slipring_broker_options_init(struct slipring_broker_options *options,
+                                             size_t struct_size);
 
 // Fills the options of a subscription with the defaults; `struct_size` is `sizeof *options`.
 // Errors: EINVAL, also for a size that this library does not know. Does not wait.
-slipring_status slipring_subscription_options_init(slipring_subscription_options *options,
+slipring_status slipring_subscription_options_init(struct slipring_subscription_options *options,
                                                    size_t struct_size);
 
 // A status in words: static text that ends in NUL, also for a number that is no status. Never
@@ -798,60 +804,61 @@ const char *slipring_status_str(int32_t status);
 // Options with a `filter_fn` are used up by the call, also if it fails: they must not be given
 // again with the same `filter_user`. Errors: CLOSED, EINVAL, EUTF8, ENAME (a pattern, or the
 // subscription's name), EFILTER, EINUSE, ERANGE, EFILTERING, EFORKED.
-slipring_status slipring_broker_subscribe(const slipring_broker *broker,
+slipring_status slipring_broker_subscribe(const struct slipring_broker *broker,
                                           const char *pattern,
                                           size_t pattern_len,
-                                          const slipring_subscription_options *options,
-                                          slipring_subscription **subscription);
+                                          const struct slipring_subscription_options *options,
+                                          struct slipring_subscription **subscription);
 
 // Unsubscribes, frees the handle and sets the pointer to NULL; messages received from it are gone,
 // unless they were kept. If a call is using it, in another thread or around this one, that happens
 // when that call returns. NULL, or a pointer to NULL, is no error.
-void slipring_subscription_free(slipring_subscription **subscription);
+void slipring_subscription_free(struct slipring_subscription **subscription);
 
 // Number of the subscription, unique in the broker; 0 if `subscription` is NULL. May be called
 // while another call is using the handle. Does not wait.
-uint64_t slipring_subscription_id(const slipring_subscription *subscription);
+uint64_t slipring_subscription_id(const struct slipring_subscription *subscription);
 
 // How many messages were lost at the last SLIPRING_LAGGED that this subscription has returned; 0
 // if `subscription` is NULL. May be called while another call is using the handle. Does not wait.
-uint64_t slipring_subscription_lost(const slipring_subscription *subscription);
+uint64_t slipring_subscription_lost(const struct slipring_subscription *subscription);
 
 // Messages queued and not received. Errors: EINVAL, EBUSY. Does not wait.
-slipring_status slipring_subscription_queued(slipring_subscription *subscription, uint64_t *queued);
+slipring_status slipring_subscription_queued(struct slipring_subscription *subscription,
+                                             uint64_t *queued);
 
 // Receives the next message, waiting for it as the subscription's wait strategy has it. It is
 // valid until the next call that receives, polls or waits on the subscription, or frees it.
 //
 // Errors: LAGGED (the next call goes on), CLOSED, DISCONNECTED, EINVAL, EBUSY, EFILTERING,
 // EFORKED.
-slipring_status slipring_subscription_recv(slipring_subscription *subscription,
-                                           slipring_message *message);
+slipring_status slipring_subscription_recv(struct slipring_subscription *subscription,
+                                           struct slipring_message *message);
 
 // Receives the next message if one is queued, else EMPTY. Errors: as `slipring_subscription_recv`.
 // Does not wait.
-slipring_status slipring_subscription_try_recv(slipring_subscription *subscription,
-                                               slipring_message *message);
+slipring_status slipring_subscription_try_recv(struct slipring_subscription *subscription,
+                                               struct slipring_message *message);
 
 // Receives the next message, waiting for at most `timeout_ns`, else TIMEOUT. Errors: as
 // `slipring_subscription_recv`.
-slipring_status slipring_subscription_recv_timeout(slipring_subscription *subscription,
+slipring_status slipring_subscription_recv_timeout(struct slipring_subscription *subscription,
                                                    uint64_t timeout_ns,
-                                                   slipring_message *message);
+                                                   struct slipring_message *message);
 
 // Receives up to `most` messages, at least one, waiting for that as `slipring_subscription_recv`
 // does: sets `*messages` to an array of `*count` of them, which are valid as that one is. EMPTY if
 // `most` is 0. Errors: as `slipring_subscription_recv`; a loss behind the first message is told by
 // the next call.
-slipring_status slipring_subscription_recv_batch(slipring_subscription *subscription,
+slipring_status slipring_subscription_recv_batch(struct slipring_subscription *subscription,
                                                  size_t most,
-                                                 const slipring_message **messages,
+                                                 const struct slipring_message **messages,
                                                  size_t *count);
 
 // The same for what is queued now; EMPTY if nothing is. Does not wait.
-slipring_status slipring_subscription_try_recv_batch(slipring_subscription *subscription,
+slipring_status slipring_subscription_try_recv_batch(struct slipring_subscription *subscription,
                                                      size_t most,
-                                                     const slipring_message **messages,
+                                                     const struct slipring_message **messages,
                                                      size_t *count);
 
 // Calls `function` with up to `most` messages that are queued now, in place and without waiting,
@@ -861,7 +868,7 @@ slipring_status slipring_subscription_try_recv_batch(slipring_subscription *subs
 // The function may call the broker, and free this subscription; a call that receives from it gets
 // EBUSY. EMPTY if nothing is queued. Errors: as `slipring_subscription_recv`; a loss behind the
 // first message is told by the next call.
-slipring_status slipring_subscription_poll(slipring_subscription *subscription,
+slipring_status slipring_subscription_poll(struct slipring_subscription *subscription,
                                            size_t most,
                                            slipring_message_fn function,
                                            void *user,
@@ -870,50 +877,52 @@ slipring_status slipring_subscription_poll(slipring_subscription *subscription,
 // Waits for at most `timeout_ns`, or SLIPRING_FOREVER, until a message is queued or there is
 // something else to tell by the next call that receives; else TIMEOUT. Errors: EINVAL, EBUSY,
 // EFILTERING, EFORKED.
-slipring_status slipring_subscription_wait(slipring_subscription *subscription,
+slipring_status slipring_subscription_wait(struct slipring_subscription *subscription,
                                            uint64_t timeout_ns);
 
 // A descriptor that is readable exactly while something can be received: for `poll`, `epoll` and
 // event loops. Level-triggered; do not read from it or close it. It stays the same, and valid as
 // long as the subscription. Errors: EINVAL, EBUSY, ESYSTEM. Does not wait.
-slipring_status slipring_subscription_event_fd(slipring_subscription *subscription, int *fd);
+slipring_status slipring_subscription_event_fd(struct slipring_subscription *subscription, int *fd);
 
 // What is in a text; it lives as long as the handle, and a NUL is behind its length. Errors:
 // EINVAL. Does not wait.
-slipring_status slipring_text_get(const slipring_text *text, slipring_text_view *view);
+slipring_status slipring_text_get(const struct slipring_text *text,
+                                  struct slipring_text_view *view);
 
 // Frees a text and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.
-void slipring_text_free(slipring_text **text);
+void slipring_text_free(struct slipring_text **text);
 
 // The topic's name; it lives as long as the handle. Errors: EINVAL. Does not wait.
-slipring_status slipring_topic_name(const slipring_topic *topic, slipring_text_view *name);
+slipring_status slipring_topic_name(const struct slipring_topic *topic,
+                                    struct slipring_text_view *name);
 
 // Publishes one message of bytes alone, which are copied. `receipt` may be NULL.
 //
 // Waits only if a subscription with SLIPRING_BLOCK has no room, and, for the time of another
 // publish, if somebody else publishes to the same shard. Errors: CLOSED, EINVAL, EMESSAGE (too
 // large), EDELETED, EFULL, ENOMEM, EFILTERING, EFORKED; nothing was published then.
-slipring_status slipring_topic_publish(const slipring_topic *topic,
+slipring_status slipring_topic_publish(const struct slipring_topic *topic,
                                        const uint8_t *payload,
                                        size_t payload_len,
-                                       slipring_receipt *receipt);
+                                       struct slipring_receipt *receipt);
 
 // The same for a message with a key, an id or attributes. Errors: those, and EUTF8.
-slipring_status slipring_topic_publish_message(const slipring_topic *topic,
-                                               const slipring_new_message *message,
-                                               slipring_receipt *receipt);
+slipring_status slipring_topic_publish_message(const struct slipring_topic *topic,
+                                               const struct slipring_new_message *message,
+                                               struct slipring_receipt *receipt);
 
 // The same without ever waiting: WOULD_BLOCK if it had to.
-slipring_status slipring_topic_try_publish(const slipring_topic *topic,
-                                           const slipring_new_message *message,
-                                           slipring_receipt *receipt);
+slipring_status slipring_topic_try_publish(const struct slipring_topic *topic,
+                                           const struct slipring_new_message *message,
+                                           struct slipring_receipt *receipt);
 
 // The same, waiting for at most `timeout_ns` for subscriptions that block: TIMEOUT if there still
 // was no room.
-slipring_status slipring_topic_publish_timeout(const slipring_topic *topic,
-                                               const slipring_new_message *message,
+slipring_status slipring_topic_publish_timeout(const struct slipring_topic *topic,
+                                               const struct slipring_new_message *message,
                                                uint64_t timeout_ns,
-                                               slipring_receipt *receipt);
+                                               struct slipring_receipt *receipt);
 
 // Publishes an array of messages in order, in one call. All of them are checked before the first
 // is published. Waits as `slipring_topic_publish` does.
@@ -921,38 +930,40 @@ slipring_status slipring_topic_publish_timeout(const slipring_topic *topic,
 // Errors as `slipring_topic_publish_message`: the batch ended early, and `receipt`, which may be
 // NULL, says how many were published. It is written in these cases too, but not where an argument
 // was wrong (EINVAL, EUTF8): nothing was published then.
-slipring_status slipring_topic_publish_batch(const slipring_topic *topic,
-                                             const slipring_new_message *messages,
+slipring_status slipring_topic_publish_batch(const struct slipring_topic *topic,
+                                             const struct slipring_new_message *messages,
                                              size_t messages_len,
-                                             slipring_batch_receipt *receipt);
+                                             struct slipring_batch_receipt *receipt);
 
 // The same without ever waiting: WOULD_BLOCK if it had to.
-slipring_status slipring_topic_try_publish_batch(const slipring_topic *topic,
-                                                 const slipring_new_message *messages,
+slipring_status slipring_topic_try_publish_batch(const struct slipring_topic *topic,
+                                                 const struct slipring_new_message *messages,
                                                  size_t messages_len,
-                                                 slipring_batch_receipt *receipt);
+                                                 struct slipring_batch_receipt *receipt);
 
 // Frees the handle and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.
-void slipring_topic_free(slipring_topic **topic);
+void slipring_topic_free(struct slipring_topic **topic);
 
 // Publishes one message without waiting for its turn: the receipt can be had from the ticket
 // later. Meant for SLIPRING_PINNED, where it makes publishing cost a copy. Tickets of one thread
 // are published in order. Errors as `slipring_topic_loan`; other reasons are told by the ticket.
-slipring_status slipring_topic_publish_ticket(const slipring_topic *topic,
-                                              const slipring_new_message *message,
-                                              slipring_ticket **ticket);
+slipring_status slipring_topic_publish_ticket(const struct slipring_topic *topic,
+                                              const struct slipring_new_message *message,
+                                              struct slipring_ticket **ticket);
 
 // The receipt, if the message has been published; EMPTY if not yet. `receipt` may be NULL. Errors:
 // why it was not published, a subscription that blocks being WOULD_BLOCK. Does not wait.
-slipring_status slipring_ticket_try(const slipring_ticket *ticket, slipring_receipt *receipt);
+slipring_status slipring_ticket_try(const struct slipring_ticket *ticket,
+                                    struct slipring_receipt *receipt);
 
 // Waits for the receipt, frees the ticket and sets the pointer to NULL, also in case of an error,
 // which is why the message was not published. `receipt` may be NULL.
-slipring_status slipring_ticket_wait(slipring_ticket **ticket, slipring_receipt *receipt);
+slipring_status slipring_ticket_wait(struct slipring_ticket **ticket,
+                                     struct slipring_receipt *receipt);
 
 // Frees a ticket, whose message is published all the same, and sets the pointer to NULL. NULL, or
 // a pointer to NULL, is no error.
-void slipring_ticket_free(slipring_ticket **ticket);
+void slipring_ticket_free(struct slipring_ticket **ticket);
 
 // The version of the library that is linked: `major << 16 | minor << 8 | patch`, to be compared
 // with SLIPRING_VERSION, which is that of the header. Never fails.

@@ -398,7 +398,10 @@ impl<T: Handle> Drop for Exclusively<'_, T> {
 /// `buffer` is NULL or has `buffer_len` bytes.
 pub(crate) unsafe fn copy_text(text: &str, buffer: *mut c_char, buffer_len: usize) -> usize {
     if !buffer.is_null() && buffer_len > 0 {
-        let fits = text.floor_char_boundary(buffer_len - 1);
+        let mut fits = text.len().min(buffer_len - 1);
+        while !text.is_char_boundary(fits) {
+            fits -= 1;
+        }
         // SAFETY: `fits + 1` bytes are in the buffer.
         unsafe {
             ptr::copy_nonoverlapping(text.as_ptr(), buffer.cast::<u8>(), fits);

@@ -235,8 +235,8 @@ pub struct slipring_subscription_options {
     /// Default NULL.
     ///
     /// It is called on publishing threads, on several at a time, while a shard is held: it must be
-    /// quick, and calls of the broker from inside it are refused with EFILTERING. It is not called
-    /// any more when the subscription has been freed.
+    /// quick, and calls of the broker from inside it are refused with EFILTERING. It may be called
+    /// until `filter_user_free` is.
     pub filter_fn: slipring_filter_fn,
     /// Handed to `filter_fn`.
     pub filter_user: *mut c_void,
