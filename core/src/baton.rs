@@ -17,6 +17,14 @@
 //! | `HELD` | held, nothing left |
 //! | `HELD` and a pointer | held; a stack of jobs, newest first |
 //!
+//! Two compare-and-swaps are most of what a small publish costs, and each makes the processor wait
+//! for all the stores before it. So a thread that has had the baton many times in a row, with
+//! nobody else asking, keeps it: the baton is *biased* to it (biased locking, Kawachiya et al.,
+//! OOPSLA 2002). The word says `HELD`; the owner marks in `active` when it is at work, with plain
+//! stores. Whoever finds the word held and the baton biased *revokes* the bias: takes `owner` away,
+//! makes sure by a heavy fence that the owner has noticed or is seen at work, waits for the latter,
+//! and is the holder. Each revocation makes it harder to earn the next bias.
+//!
 //! A holder that has served [`FAIR`] jobs of others makes the owner of the next one the holder and
 //! leaves. With a *sequencer*, nobody else ever holds: whoever finds the baton free gives it, with
 //! its job, to the sequencer's thread.
@@ -24,13 +32,20 @@
 //! Pairs: `baton-passed` (the swap that frees the baton or hands it on / the swap that takes it)
 //! makes all that was done in the shard visible to the next holder; `job-left` (the swap that
 //! leaves a job / the swap that takes the list) makes the job visible; `job-done` (store of DONE
-//! or GRANTED / load by the waiting owner) makes its result visible.
+//! or GRANTED / load by the waiting owner) makes its result visible. `bias` ([`light_fence`] of the
+//! owner between its store of `active` and its load of `owner` / [`heavy_fence`] of the revoker
+//! between its swap of `owner` and its load of `active`): one of them sees the other. `bias-left`
+//! (store of `active` by the owner / load by the revoker, and store of `owner` / swap) makes what
+//! the owner did visible to the revoker. `bias-set` (a full fence between the store of `owner` and
+//! the look at the word / between leaving a job and the look at `owner`): a job that is left while
+//! the baton becomes biased is seen by the owner, or its owner revokes.
 #![expect(unsafe_code, reason = "jobs lie on the stacks of the threads that wait for them")]
 
 use crate::sync::{
-    AtomicPtr, AtomicU32, CachePadded, Ordering, Thread, UnsafeCell, current_thread, park,
-    spin_loop,
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, CachePadded, Ordering, Thread, UnsafeCell,
+    current_thread, fence, heavy_fence, light_fence, park, spin_loop, thread_token,
 };
+use crate::wait::{WaitCell, Waiter};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
@@ -41,10 +56,18 @@ const FAIR: usize = if cfg!(slipring_loom) { 1 } else { 64 };
 /// Looks at the baton before a job is left, and at a job before its owner parks.
 const SPINS: usize = if cfg!(slipring_loom) { 0 } else { 64 };
 
+/// Times in a row that a thread must have had the baton to get a bias, at first; and at most,
+/// after it was revoked again and again.
+const BIAS_AFTER: u32 = if cfg!(slipring_loom) { 1 } else { 64 };
+const BIAS_AFTER_MOST: u32 = 1 << 20;
+
 /// What the baton guards.
 pub trait Guarded {
     /// What came up while the baton was held and is to be done without it.
     type Errands: Default;
+
+    /// Whether something came up.
+    fn has_errands(&self) -> bool;
 
     /// Moves what came up into `errands`. Called just before the baton is let go.
     fn take_errands(&mut self, errands: &mut Self::Errands);
@@ -75,11 +98,11 @@ const GRANTED: u32 = 3;
 #[repr(C)]
 struct Job<T> {
     /// The next in the list; written by its owner before it is left, by the holder afterwards.
-    next: UnsafeCell<*mut Job<T>>,
+    next: UnsafeCell<*mut Self>,
     /// Does the job, and tells its owner. The job may be gone afterwards.
-    perform: unsafe fn(*mut Job<T>, &mut T),
+    perform: unsafe fn(*mut Self, &mut T),
     /// Makes its owner the holder; `None` if nobody waits for it.
-    grant: Option<unsafe fn(*mut Job<T>)>,
+    grant: Option<unsafe fn(*mut Self)>,
 }
 
 /// A job whose owner waits for it.
@@ -103,6 +126,12 @@ struct OwnJob<T, F> {
 #[derive(Debug)]
 pub struct Baton<T> {
     word: CachePadded<AtomicPtr<Job<T>>>,
+    /// The thread that the baton is biased to, 0 for none. Read at every publish, written rarely.
+    owner: CachePadded<AtomicU64>,
+    /// Whether that thread is at work; written by it alone.
+    active: CachePadded<AtomicBool>,
+    /// Where a revoker waits for it.
+    left: WaitCell,
     guarded: CachePadded<UnsafeCell<Shared<T>>>,
     /// The thread that alone may hold, if there is one.
     sequencer: std::sync::OnceLock<Thread>,
@@ -113,6 +142,11 @@ struct Shared<T> {
     value: T,
     /// Jobs taken from the word and not done yet, oldest first.
     backlog: *mut Job<T>,
+    /// The last holder, and how often in a row it has been that.
+    last: u64,
+    streak: u32,
+    /// The streak that earns a bias.
+    bias_after: u32,
 }
 
 // SAFETY: `guarded` is reached by the holder alone, jobs are Send (see `run`, `leave`).
@@ -125,27 +159,161 @@ impl<T: Guarded> Baton<T> {
     pub fn new(value: T) -> Self {
         Self {
             word: CachePadded::new(AtomicPtr::new(ptr::null_mut())),
-            guarded: CachePadded::new(UnsafeCell::new(Shared { value, backlog: ptr::null_mut() })),
+            owner: CachePadded::new(AtomicU64::new(0)),
+            active: CachePadded::new(AtomicBool::new(false)),
+            left: WaitCell::new(),
+            guarded: CachePadded::new(UnsafeCell::new(Shared {
+                value,
+                backlog: ptr::null_mut(),
+                last: 0,
+                streak: 0,
+                bias_after: BIAS_AFTER,
+            })),
             sequencer: std::sync::OnceLock::new(),
         }
     }
 
     /// Runs `work` on what the baton guards, on this thread or on that of the present holder;
     /// returns when it has run. `work` must not call `run` on the same baton.
-    #[inline]
+    #[inline(always)]
     pub fn run<R: Send>(&self, work: impl FnOnce(&mut T) -> R + Send) -> R {
+        if self.begin_as_owner() {
+            return self.run_as_owner(work);
+        }
         if self.sequencer.get().is_none() && self.try_take() {
             return self.run_as_holder(work);
         }
         self.run_contended(work)
     }
 
+    /// Whether the baton is biased to this thread, which then is at work.
+    #[inline(always)]
+    fn begin_as_owner(&self) -> bool {
+        let me = thread_token();
+        // Relaxed: looked at again below, and other threads never write this one's token.
+        if self.owner.load(Ordering::Relaxed) != me {
+            return false;
+        }
+        self.active.store(true, Ordering::Relaxed);
+        // SYNC bias: pairs with the heavy fence in `revoke`.
+        light_fence();
+        if self.owner.load(Ordering::Relaxed) == me {
+            return true;
+        }
+        self.end_as_owner(me);
+        false
+    }
+
+    #[inline(always)]
+    fn end_as_owner(&self, me: u64) {
+        // SYNC bias-left: pairs with the loads in `revoke`.
+        self.active.store(false, Ordering::Release);
+        // SYNC asleep: pairs with WaitCell::prepare in `revoke`.
+        light_fence();
+        if self.owner.load(Ordering::Relaxed) != me {
+            self.left.wake();
+        }
+    }
+
+    #[inline(always)]
+    fn run_as_owner<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
+        /// Ends also when `work` unwinds.
+        struct Ending<'a, T: Guarded>(&'a Baton<T>);
+        impl<T: Guarded> Drop for Ending<'_, T> {
+            #[inline(always)]
+            fn drop(&mut self) {
+                let baton = self.0;
+                // SAFETY: still at work.
+                if baton.guarded.with_mut(|shared| unsafe { (*shared).value.has_errands() }) {
+                    baton.end_with_errands();
+                } else {
+                    baton.end_as_owner(thread_token());
+                }
+            }
+        }
+        let ending = Ending(self);
+        // SAFETY: the baton is biased to this thread, which is marked as being at work.
+        let result = self.guarded.with_mut(|shared| work(unsafe { &mut (*shared).value }));
+        drop(ending);
+        result
+    }
+
+    #[cold]
+    fn end_with_errands(&self) {
+        let mut errands = T::Errands::default();
+        self.take_errands(&mut errands);
+        self.end_as_owner(thread_token());
+        T::run_errands(errands);
+    }
+
+    /// Makes the calling thread the holder, if the baton is biased.
+    #[cold]
+    fn revoke(&self) -> bool {
+        if self.owner.load(Ordering::Relaxed) == 0 {
+            return false;
+        }
+        // SYNC bias-left: pairs with the store in `bias`.
+        if self.owner.swap(0, Ordering::AcqRel) == 0 {
+            return false;
+        }
+        // SYNC bias: pairs with `begin_as_owner`.
+        heavy_fence();
+        let mut looks = 0;
+        // SYNC bias-left: pairs with `end_as_owner`.
+        while self.active.load(Ordering::Acquire) {
+            looks += 1;
+            if looks < SPINS {
+                spin_loop();
+                continue;
+            }
+            self.left.prepare(Waiter::this_thread());
+            if self.active.load(Ordering::Acquire) {
+                park();
+            }
+        }
+        self.left.cancel(|_| true);
+        // SAFETY: this thread is the holder now.
+        self.guarded.with_mut(|shared| unsafe {
+            (*shared).streak = 0;
+            (*shared).bias_after = ((*shared).bias_after * 2).min(BIAS_AFTER_MOST);
+        });
+        true
+    }
+
+    /// Leaves the baton biased to this thread, which is the holder. False if jobs have come, which
+    /// the thread has still to do.
+    #[cold]
+    fn bias(&self, me: u64) -> bool {
+        // SYNC bias-left: pairs with the swap in `revoke`.
+        self.owner.store(me, Ordering::Release);
+        // SYNC bias-set: pairs with `revoke_for_job`.
+        fence(Ordering::SeqCst);
+        if self.word.load(Ordering::Relaxed) == held(ptr::null_mut()) {
+            return true;
+        }
+        // Whoever left a job may have revoked the bias already, and then it is the holder.
+        self.owner.swap(0, Ordering::AcqRel) == 0
+    }
+
+    /// After a job was left: makes sure that somebody does it.
+    fn revoke_for_job(&self) -> bool {
+        // SYNC bias-set: pairs with `bias`.
+        fence(Ordering::SeqCst);
+        self.revoke()
+    }
+
     /// The same, if the baton is free or becomes free while this thread spins a little; gives the
     /// work back if not. A sequencer never makes anybody wait for long, so it is asked at once.
+    ///
+    /// # Errors
+    /// The work, not done.
     #[inline]
     pub fn try_run<R: Send, F: FnOnce(&mut T) -> R + Send>(&self, work: F) -> Result<R, F> {
         if self.sequencer.get().is_some() {
             return Ok(self.run_contended(work));
+        }
+        if self.begin_as_owner() {
+            return Ok(self.run_as_owner(work));
         }
         if self.try_take() || self.spin_and_take() {
             Ok(self.run_as_holder(work))
@@ -169,6 +337,9 @@ impl<T: Guarded> Baton<T> {
 
     #[cold]
     fn spin_and_take(&self) -> bool {
+        if self.revoke() {
+            return true;
+        }
         for _ in 0..SPINS {
             // Looks before it swaps: a failing swap would take the line from the holder.
             if self.word.load(Ordering::Relaxed).is_null() && self.try_take() {
@@ -179,7 +350,7 @@ impl<T: Guarded> Baton<T> {
         false
     }
 
-    #[inline]
+    #[inline(never)]
     fn run_as_holder<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         /// Lets go also when `work` unwinds.
         struct Leaving<'a, T: Guarded>(&'a Baton<T>);
@@ -212,11 +383,22 @@ impl<T: Guarded> Baton<T> {
         self.guarded.with_mut(|shared| unsafe { (*shared).value.take_errands(errands) });
     }
 
+    /// Lets the baton go, or keeps it by a bias; false if there are jobs to be done first.
     #[inline]
     fn let_go(&self) -> bool {
+        let me = thread_token();
         // SAFETY: this thread holds the baton.
-        if !self.guarded.with_mut(|shared| unsafe { (*shared).backlog }).is_null() {
+        let (busy, earned) = self.guarded.with_mut(|shared| unsafe {
+            let shared = &mut *shared;
+            shared.streak = if shared.last == me { shared.streak.saturating_add(1) } else { 0 };
+            shared.last = me;
+            (!shared.backlog.is_null(), shared.streak >= shared.bias_after)
+        });
+        if busy {
             return false;
+        }
+        if earned && self.sequencer.get().is_none() {
+            return self.bias(me);
         }
         // SYNC baton-passed: pairs with the swap in `try_take`.
         self.word
@@ -235,8 +417,11 @@ impl<T: Guarded> Baton<T> {
         let mut served = 0;
         loop {
             while let Some(job) = self.next_job() {
-                // SAFETY: jobs in the list are alive until they are done.
+                // Others ask for it: no bias.
+                // SAFETY: jobs in the list are alive until they are done; the baton is held.
                 let grant = unsafe { (*job).grant };
+                // SAFETY: the baton is held.
+                self.guarded.with_mut(|shared| unsafe { (*shared).last = 0 });
                 if let (true, Some(grant)) = (served >= FAIR, grant) {
                     self.take_errands(errands);
                     // SAFETY: the job waits; its owner takes the baton over.
@@ -334,7 +519,15 @@ impl<T: Guarded> Baton<T> {
         };
         let job = (&raw const waited).cast_mut().cast::<Job<T>>();
         // This frame stays until the job is done: nothing below returns or unwinds before that.
-        if self.leave_job(job) || waited.wait() == GRANTED {
+        let mut is_holder = self.leave_job(job);
+        if !is_holder {
+            if self.revoke_for_job() {
+                // The job is in the list that this thread now has to serve.
+                self.leave_baton();
+            }
+            is_holder = waited.wait() == GRANTED;
+        }
+        if is_holder {
             // SAFETY: as the holder, or as the owner of a job that is in no list, this thread
             // alone reaches the job.
             let work = waited.work.with_mut(|work| unsafe { (*work).take() });
@@ -365,12 +558,17 @@ impl<T: Guarded> Baton<T> {
             // SAFETY: the job is in no list; it was boxed as this type just above.
             let own = unsafe { Box::from_raw(job.cast::<OwnJob<T, F>>()) };
             self.run_as_holder(own.work);
+        } else if self.revoke_for_job() {
+            self.leave_baton();
         }
     }
 
     /// Makes the calling thread the only one that ever holds: whoever has a job gives it to this
     /// thread, which does them in [`sequence`](Self::sequence). To be called before the baton is
     /// used by anybody else.
+    ///
+    /// # Panics
+    /// If there is a sequencer already.
     pub fn become_sequencer(&self) {
         let first = self.sequencer.set(current_thread()).is_ok();
         assert!(first, "a baton has one sequencer");

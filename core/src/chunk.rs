@@ -31,7 +31,7 @@ use std::ptr::{self, NonNull};
 
 /// Size and alignment of a chunk. Larger records get a block of several chunks for themselves; a
 /// record's header then still lies in the first of them.
-pub const CHUNK_BYTES: usize = if cfg!(slipring_loom) { 4 * 1024 } else { 256 * 1024 };
+pub const CHUNK_BYTES: usize = if cfg!(slipring_loom) { 4 * 1024 } else { 64 * 1024 };
 
 /// Where the first record of a chunk begins.
 pub const FIRST_RECORD: usize = 384;
@@ -328,7 +328,13 @@ impl Appender {
         (self.end - self.next >= bytes).then(|| ptr::with_exposed_provenance_mut(self.next))
     }
 
-    /// Takes the `bytes` that `room` showed.
+    /// The free end of the current chunk: where it begins, and how many bytes it has.
+    #[inline]
+    pub fn span(&self) -> (*mut u8, usize) {
+        (ptr::with_exposed_provenance_mut(self.next), self.end - self.next)
+    }
+
+    /// Takes the `bytes` that `room` or `span` showed.
     #[inline]
     pub fn commit(&mut self, bytes: usize) {
         debug_assert!(self.end - self.next >= bytes);
@@ -534,10 +540,10 @@ impl Pins {
     #[inline]
     pub fn add(&mut self, address: usize) {
         let chunk = Chunk::of(address);
-        if self.chunk != Some(chunk) {
-            if let Some(before) = self.chunk.replace(chunk) {
-                self.older.push((before, std::mem::take(&mut self.count)));
-            }
+        if self.chunk != Some(chunk)
+            && let Some(before) = self.chunk.replace(chunk)
+        {
+            self.older.push((before, std::mem::take(&mut self.count)));
         }
         self.count += 1;
     }

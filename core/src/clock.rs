@@ -86,6 +86,55 @@ impl TestTime {
     }
 }
 
+/// Time stamps of one writer, in microseconds since the Unix epoch: never going back.
+///
+/// Reads the TSC, where there is a good one, and asks the system's clock about twice a second.
+#[derive(Debug)]
+pub(crate) struct Stamps {
+    clock: Clock,
+    fast: quanta::Clock,
+    /// Microseconds per 2^32 ticks.
+    scale: u64,
+    /// A pair of readings taken together.
+    anchor: u64,
+    anchor_us: u64,
+    last_us: u64,
+    is_test: bool,
+}
+
+impl Stamps {
+    /// Ticks after which the system's clock is asked again, since it may have been set: about a
+    /// second. So the scaled product fits into 64 bits.
+    const ANCHOR_TICKS: u64 = 1 << 31;
+
+    pub(crate) fn new(clock: Clock) -> Self {
+        let fast = quanta::Clock::new();
+        let (anchor, anchor_us) = (fast.raw(), clock.unix_us());
+        let scale = (fast.delta_as_nanos(0, 1 << 40) >> 8) / 1000;
+        let is_test = matches!(clock.0, Kind::Test(_));
+        Self { clock, fast, scale, anchor, anchor_us, last_us: 0, is_test }
+    }
+
+    /// The present time.
+    #[inline]
+    pub(crate) fn now_us(&mut self) -> u64 {
+        let ticks = self.fast.raw().wrapping_sub(self.anchor);
+        let now = if ticks >= Self::ANCHOR_TICKS || self.is_test {
+            self.anchor_again()
+        } else {
+            self.anchor_us + ((ticks * self.scale) >> 32)
+        };
+        self.last_us = self.last_us.max(now);
+        self.last_us
+    }
+
+    #[cold]
+    fn anchor_again(&mut self) -> u64 {
+        (self.anchor, self.anchor_us) = (self.fast.raw(), self.clock.unix_us());
+        self.anchor_us
+    }
+}
+
 /// A clock that stands still until it is told to move.
 ///
 /// ```

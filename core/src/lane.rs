@@ -24,8 +24,8 @@ use crate::lossy;
 use crate::message::{Context, Message, Record};
 use crate::ring;
 use crate::sync::{
-    Arc, AtomicBool, AtomicU64, CachePadded, Counter, Ordering, UnsafeCell, epoch, spin_loop,
-    yield_now,
+    Arc, AtomicBool, AtomicU64, CachePadded, Counter, Ordering, PlainArc, UnsafeCell, epoch,
+    spin_loop, yield_now,
 };
 
 /// Set in the cursor while the holder counts what expired before it.
@@ -33,6 +33,9 @@ const COUNTING: u64 = 1 << 63;
 
 /// Records that a catching-up reader takes from the log in one go.
 const SCAN_BATCH: u64 = 256;
+
+/// Messages after which a poll gives their slots back, without waiting for its end.
+const RELEASE_EVERY: usize = 16;
 
 /// Words that are taken from a lossy ring in one go.
 const LOSSY_BATCH: usize = 32;
@@ -60,8 +63,9 @@ enum WriteQueue {
 struct WriteSide {
     queue: WriteQueue,
     state: LaneState,
-    /// Since when the ring has been full, in microseconds since the epoch.
-    full_since_us: Option<u64>,
+    /// When the ring was first found full, in microseconds since the epoch, and what had been
+    /// pushed by then: if more has been since, it was not full all the time.
+    full_since: Option<(u64, u64)>,
     /// How the holder decides about records that the reader has not taken from the log.
     scan: Scan,
 }
@@ -120,8 +124,6 @@ enum Gauge {
 /// Counted by the holder.
 #[derive(Debug, Default)]
 pub(crate) struct Written {
-    /// Messages that matched since the subscription began.
-    pub(crate) matched: Counter,
     /// Dropped because the ring was full (`DropNewest`, `Disconnect`).
     pub(crate) dropped_newest: Counter,
     /// Displaced by newer ones (`DropOldest`).
@@ -162,7 +164,7 @@ pub(crate) struct Lane {
     write: CachePadded<UnsafeCell<WriteSide>>,
     read: CachePadded<UnsafeCell<ReadSide>>,
     gauge: Gauge,
-    log: std::sync::Arc<Log>,
+    log: PlainArc<Log>,
     cursor: CachePadded<AtomicU64>,
     /// For metrics.
     is_live: AtomicBool,
@@ -190,13 +192,34 @@ pub(crate) struct Replay {
     pub(crate) scan: Scan,
 }
 
-/// What happened to messages for a lane.
+/// What happened to messages for a lane: packed into one register, because a struct would go
+/// through memory right behind the stores of the records, and wait there for all of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Pushed {
-    pub(crate) enqueued: u32,
-    pub(crate) dropped: u32,
+pub(crate) struct Pushed(u64);
+
+impl Pushed {
+    const DISCONNECT: u64 = 1 << 63;
+
+    #[inline]
+    fn new(enqueued: usize, dropped: usize) -> Self {
+        Self(enqueued as u64 | (dropped as u64) << 32)
+    }
+
+    #[inline]
+    pub(crate) fn enqueued(self) -> u64 {
+        self.0 & u64::from(u32::MAX)
+    }
+
+    #[inline]
+    pub(crate) fn dropped(self) -> u64 {
+        (self.0 & !Self::DISCONNECT) >> 32
+    }
+
     /// The queue has been full for longer than the subscription allows: it ends.
-    pub(crate) disconnect: bool,
+    #[inline]
+    pub(crate) fn disconnect(self) -> bool {
+        self.0 & Self::DISCONNECT != 0
+    }
 }
 
 /// What the reader finds.
@@ -211,13 +234,22 @@ pub(crate) enum Next {
     CaughtUp,
 }
 
+/// What a look at a lane shows that takes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    Something,
+    Nothing,
+    /// As [`Next::CaughtUp`].
+    CaughtUp,
+}
+
 impl Lane {
     pub(crate) fn new(
         shard: usize,
         subscription: u64,
         capacity: usize,
         overflow: Overflow,
-        log: std::sync::Arc<Log>,
+        log: PlainArc<Log>,
         replay: Option<Replay>,
     ) -> Self {
         let (write_queue, read_queue, gauge) = if overflow == Overflow::DropOldest {
@@ -248,7 +280,7 @@ impl Lane {
             write: CachePadded::new(UnsafeCell::new(WriteSide {
                 queue: write_queue,
                 state,
-                full_since_us: None,
+                full_since: None,
                 scan,
             })),
             read: CachePadded::new(UnsafeCell::new(ReadSide {
@@ -292,9 +324,37 @@ impl Lane {
         })
     }
 
+    /// Delivers the record at `address`, if it fits; drops it, or the oldest, if not. For policies
+    /// that do nothing else. See [`push`](Self::push).
+    #[inline(always)]
+    pub(crate) fn push_one(
+        &self,
+        held: &mut Held,
+        address: usize,
+        appender: &mut Appender,
+        now_us: u64,
+    ) -> Pushed {
+        let pushed = self.write_side(held, |side| {
+            let WriteSide { queue: WriteQueue::Plain(ring), state: LaneState::Live, .. } = side
+            else {
+                return false;
+            };
+            if ring.free(1) == 0 {
+                return false;
+            }
+            appender.grant(Chunk::of(address), 1);
+            ring.push_one(address);
+            true
+        });
+        if pushed {
+            return Pushed::new(1, 0);
+        }
+        self.push(held, &[address], appender, Overflow::DropNewest, now_us)
+    }
+
     /// Delivers the records at `addresses`, all in one chunk, as far as they fit; drops the rest as
     /// the overflow policy has it.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn push(
         &self,
         held: &mut Held,
@@ -310,22 +370,22 @@ impl Lane {
             match side.state {
                 LaneState::Live => {}
                 LaneState::CatchingUp => {
-                    self.written.matched.add(count as u64);
                     self.written.deferred.add(count as u64);
-                    return Pushed { enqueued: count as u32, ..Pushed::default() };
+                    return Pushed::new(count, 0);
                 }
                 LaneState::Dead => return Pushed::default(),
             }
-            self.written.matched.add(count as u64);
             match &mut side.queue {
                 WriteQueue::Plain(ring) => {
                     let fits = ring.free(count);
                     // The tokens are handed out first: the reader may give them back at once.
                     appender.grant(chunk, fits as u64);
-                    ring.push(&addresses[..fits]);
                     if fits == count {
-                        side.full_since_us = None;
-                        return Pushed { enqueued: count as u32, ..Pushed::default() };
+                        ring.push(addresses);
+                        return Pushed::new(count, 0);
+                    }
+                    if fits > 0 {
+                        ring.push(&addresses[..fits]);
                     }
                     let lost = count - fits;
                     ring.lose(lost as u64);
@@ -341,7 +401,7 @@ impl Lane {
                         }
                     }
                     self.written.dropped_oldest.add(displaced);
-                    Pushed { enqueued: count as u32, dropped: displaced as u32, disconnect: false }
+                    Pushed::new(count, displaced as usize)
                 }
             }
         })
@@ -361,10 +421,12 @@ impl Lane {
             Overflow::Block { .. } => self.written.dropped_timeout.add(lost as u64),
             Overflow::Disconnect { after } => {
                 self.written.dropped_newest.add(lost as u64);
-                if fits > 0 {
-                    side.full_since_us = None;
-                }
-                let since = *side.full_since_us.get_or_insert(now_us);
+                let pushed = self.pushed();
+                let since = match side.full_since {
+                    Some((since, then)) if then == pushed => since,
+                    _ => now_us,
+                };
+                side.full_since = Some((since, pushed));
                 disconnect = now_us - since >= after.as_micros() as u64;
                 if disconnect {
                     side.state = LaneState::Dead;
@@ -374,7 +436,8 @@ impl Lane {
                 self.written.dropped_newest.add(lost as u64);
             }
         }
-        Pushed { enqueued: fits as u32, dropped: lost as u32, disconnect }
+        let pushed = Pushed::new(fits, lost);
+        if disconnect { Pushed(pushed.0 | Pushed::DISCONNECT) } else { pushed }
     }
 
     /// Nothing is pushed from now on.
@@ -401,6 +464,24 @@ impl Lane {
             + self.written.moved.get()
             + self.written.deferred_expired.get();
         ring + self.counted.buffered.get() + left.saturating_sub(gone)
+    }
+
+    fn pushed(&self) -> u64 {
+        match &self.gauge {
+            Gauge::Plain(gauge) => gauge.pushed(0),
+            Gauge::Lossy(gauge) => gauge.pushed(0),
+        }
+    }
+
+    /// Messages that matched since the subscription began.
+    pub(crate) fn matched(&self) -> u64 {
+        let written = &*self.written;
+        // All that was pushed, but for what the holder moved over from the log, and all that was
+        // not pushed.
+        (self.pushed() + written.deferred.get())
+            .saturating_sub(written.moved.get() + self.replay_moved.get())
+            + written.dropped_newest.get()
+            + written.dropped_timeout.get()
     }
 
     /// All that expired before it was delivered.
@@ -484,6 +565,11 @@ impl Lane {
                         side.expired += 1;
                         continue;
                     }
+                    // Told before anything is taken: what is taken cannot be displaced any more.
+                    let lost = ring.displaced();
+                    if lost > 0 {
+                        break Next::Lagged(lost);
+                    }
                     *at = 0;
                     taken.resize(most.clamp(1, LOSSY_BATCH), 0);
                     let (count, lost) = ring.take(taken);
@@ -542,21 +628,101 @@ impl Lane {
         self.read_side(reader, |side| side.pins.flush());
     }
 
-    /// Whether nothing is there to take; what was lost counts as something.
-    pub(crate) fn is_empty(&self, reader: &mut Reader) -> bool {
+    /// Looks whether something is there to take; what was lost counts as something. A catching-up
+    /// reader looks into the log as far as it must.
+    pub(crate) fn look(
+        &self,
+        reader: &mut Reader,
+        interest: &Interest,
+        context: &Arc<Context>,
+    ) -> Look {
         self.read_side(reader, |side| {
-            // At the end of the log there still is something to do: to go live.
-            side.catch_up.is_none()
-                && side.expired == 0
-                && match &side.queue {
-                    ReadQueue::Plain(ring) => {
-                        ring.peek() == ring::Slot::Empty && ring.loss_at_end() == 0
-                    }
-                    ReadQueue::Lossy { ring, taken, at, displaced } => {
-                        *displaced == 0 && *at == taken.len() && ring.is_empty()
-                    }
+            let Some(catch_up) = &mut side.catch_up else {
+                let is_empty = side.expired == 0
+                    && match &side.queue {
+                        ReadQueue::Plain(ring) => {
+                            ring.peek() == ring::Slot::Empty && ring.loss_at_end() == 0
+                        }
+                        ReadQueue::Lossy { ring, taken, at, displaced } => {
+                            *displaced == 0 && *at == taken.len() && ring.is_empty()
+                        }
+                    };
+                return if is_empty { Look::Nothing } else { Look::Something };
+            };
+            loop {
+                if catch_up.at < catch_up.taken.len() {
+                    return Look::Something;
                 }
+                let cursor = self.settled_cursor();
+                if self.expired_unread.load(Ordering::Acquire) > catch_up.told {
+                    return Look::Something;
+                }
+                let head = self.log.head();
+                if cursor == head {
+                    return Look::CaughtUp;
+                }
+                catch_up.taken.clear();
+                catch_up.at = 0;
+                self.take_from_log(catch_up, cursor, head, interest, context);
+            }
         })
+    }
+    /// Calls `f` with up to `most` messages of a live ring, in place, until it says to stop; ends
+    /// at whatever is not an ordinary message, which [`next`](Self::next) then tells. Slots are
+    /// given back after every [`RELEASE_EVERY`] messages and at the end, after each in a small ring.
+    #[inline]
+    pub(crate) fn poll(
+        &self,
+        reader: &mut Reader,
+        most: usize,
+        context: &Arc<Context>,
+        released: &mut impl FnMut(),
+        f: &mut impl FnMut(Message<'_>) -> bool,
+    ) -> usize {
+        /// Settles the counts, also when `f` unwinds.
+        struct Settling<'a> {
+            counts: &'a Read,
+            count: u64,
+            last_us: u64,
+        }
+        impl Drop for Settling<'_> {
+            fn drop(&mut self) {
+                if self.count > 0 {
+                    self.counts.delivered.add(self.count);
+                    self.counts.last_us.set(self.last_us);
+                }
+            }
+        }
+        let low = self.log.low();
+        let polled = self.read_side(reader, |side| {
+            let ReadSide { queue: ReadQueue::Plain(ring), pins, catch_up: None, expired } = side
+            else {
+                return 0;
+            };
+            if *expired > 0 {
+                return 0;
+            }
+            let every = if ring.capacity() < 16 * RELEASE_EVERY { 1 } else { RELEASE_EVERY };
+            let mut settling = Settling { counts: &self.counted, count: 0, last_us: 0 };
+            ring.drain(most, every, &mut *released, |address| {
+                pins.release_older();
+                pins.add(address);
+                // SAFETY: its token is among the pins.
+                let record = unsafe { Record::at(address) };
+                if has_expired(record, low) {
+                    *expired += 1;
+                    return false;
+                }
+                settling.count += 1;
+                settling.last_us = record.published_us();
+                f(Message { record, context })
+            });
+            settling.count as usize
+        });
+        if polled > 0 {
+            released();
+        }
+        polled
     }
 
     #[inline]

@@ -1,4 +1,14 @@
 //! slipring: the publish/subscribe broker that lives inside your program.
+//!
+//! A [`Broker`] has topics, to which [`Topic::publish`] publishes, and subscriptions: pulled from a
+//! [`Subscription`], or handed to a function ([`SubscriptionBuilder::handler`]). What a subscription
+//! wants is told by patterns (see [`Pattern`]) and a [`Filter`]; what happens when it cannot keep
+//! up, by its [`Overflow`] policy; where it begins, by a [`Start`] position.
+//!
+//! Delivery is at most once and in order per partition. Whatever is lost is counted, exactly, and
+//! told: see [`RecvError::Lagged`], [`SubscriptionBuilder::on_lagged`], [`Receipt`], [`Metrics`].
+//!
+//! The README has the tour; `docs/ARCHITECTURE.md` follows a message through the code.
 #![cfg_attr(
     slipring_loom,
     allow(
@@ -26,18 +36,28 @@ mod idle;
 mod inbox;
 mod interest;
 mod lane;
+mod leaf;
 mod log;
 mod lossy;
 mod message;
+#[cfg(not(slipring_loom))]
+mod metrics;
 #[cfg(slipring_loom)]
 mod model;
 mod overlay;
+mod path;
 mod pin;
+mod prefetch;
 #[cfg(not(slipring_loom))]
 mod publisher;
+mod recent;
+#[cfg(not(slipring_loom))]
+mod registry;
 mod ring;
 mod shard;
 mod snapshot;
+#[cfg(not(slipring_loom))]
+mod subscribe;
 #[cfg(not(slipring_loom))]
 mod subscription;
 mod sync;
@@ -49,10 +69,7 @@ mod worker;
 
 pub use breaker::BreakerState;
 #[cfg(not(slipring_loom))]
-pub use broker::{
-    Broker, BrokerBuilder, CloseReport, HandlerSubscription, PartitionDescription,
-    SubscriptionBuilder, TopicDescription,
-};
+pub use broker::{Broker, BrokerBuilder, PartitionDescription, TopicDescription};
 pub use clock::{Clock, TestClock};
 pub use config::{CircuitBreaker, Overflow, Sequencer, Start, WaitStrategy, WhenFull};
 pub use error::{
@@ -63,7 +80,13 @@ pub use filter::{Filter, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
 pub use idle::Idle;
 pub use message::{Attributes, Message, MessageId, NewMessage, OwnedMessage};
 #[cfg(not(slipring_loom))]
+pub use metrics::{Metrics, ShardMetrics, SubscriptionMetrics, TopicMetrics};
+#[cfg(not(slipring_loom))]
 pub use publisher::{BatchError, BatchReceipt, CommitError, Loan, Receipt, Ticket, Topic};
+#[cfg(not(slipring_loom))]
+pub use registry::CloseReport;
+#[cfg(not(slipring_loom))]
+pub use subscribe::{HandlerSubscription, SubscriptionBuilder};
 #[cfg(not(slipring_loom))]
 pub use subscription::{Batch, Iter, Subscription};
 pub use topic::{MAX_NAME_LEN_BYTES, MAX_NAME_SEGMENTS, Pattern, TopicName, validate_name};
@@ -80,6 +103,7 @@ pub mod internals {
     pub use crate::log::{Log, LogWriter};
     #[cfg(slipring_loom)]
     pub use crate::model::*;
+    pub use crate::recent::RECENT_CHANGES;
     pub use crate::snapshot::Snapshot;
     pub use crate::wait::{WaitCell, Waiter};
     /// The ring of `DropOldest`.
@@ -91,5 +115,10 @@ pub mod internals {
         pub use crate::ring::*;
     }
 
-    pub use crate::trie::{Merged, RECENT_CHANGES, Trie, TrieStats};
+    pub use crate::trie::{Merged, Trie, TrieStats};
 }
+
+/// The README's programs are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct ReadmeDoctests;

@@ -19,7 +19,7 @@ use crate::chunk::{Chunk, Claim};
 use crate::config::Limits;
 use crate::error::InvalidMessage;
 use crate::filter::same_bytes;
-use crate::sync::{Arc, AtomicBool, watched};
+use crate::sync::{Arc, AtomicBool, PlainArc, watched};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
@@ -27,7 +27,7 @@ use std::ptr;
 const _: () = assert!(cfg!(target_endian = "little"), "records are little-endian in memory");
 
 /// Bytes of a record before its extension.
-pub const RECORD_HEADER: usize = 32;
+pub(crate) const RECORD_HEADER: usize = 32;
 
 const HAS_KEY: u32 = 1 << 24;
 const HAS_ID: u32 = 1 << 25;
@@ -195,7 +195,7 @@ impl Layout {
     /// Bytes of the whole record, a multiple of 8.
     #[inline]
     pub(crate) fn bytes(self) -> usize {
-        (RECORD_HEADER + self.extension() + self.payload_len as usize).next_multiple_of(8)
+        (RECORD_HEADER + self.extension() + self.payload_len as usize + 7) & !7
     }
 }
 
@@ -211,18 +211,53 @@ struct Header {
 
 const _: () = assert!(size_of::<Header>() == RECORD_HEADER);
 
-/// Writes `message` as a record at `at`; what the shard decides (offset, time, sequence) follows
-/// in [`stamp`].
+/// The place of a record: what the shard decides.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Place {
+    pub(crate) offset: u64,
+    pub(crate) published_us: u64,
+    pub(crate) partition: u32,
+    pub(crate) sequence_low: u32,
+}
+
+/// Writes `message` as a record at `at`.
 ///
 /// # Safety
 /// `at` is aligned to 8 and `layout.bytes()` bytes there belong to the caller alone; `layout` is
 /// that of `message`.
 #[inline]
-pub(crate) unsafe fn write(at: *mut u8, message: &NewMessage<'_>, layout: Layout, partition: u32) {
+pub(crate) unsafe fn write(at: *mut u8, message: &NewMessage<'_>, layout: Layout, place: Place) {
     // SAFETY: passed on.
-    let payload = unsafe { write_head(at, message, layout, partition) };
+    let payload = unsafe { write_head(at, message, layout, place) };
     // SAFETY: the payload's bytes lie inside the record, and the source is another allocation.
-    unsafe { ptr::copy_nonoverlapping(message.payload.as_ptr(), payload, message.payload.len()) };
+    unsafe { copy(message.payload.as_ptr(), payload, message.payload.len()) };
+}
+
+/// Copies `len` bytes; without a call for the sizes that matter most.
+///
+/// # Safety
+/// As for [`ptr::copy_nonoverlapping`].
+#[inline(always)]
+unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    type Word = [u64; 4];
+    const WORD: usize = size_of::<Word>();
+    // SAFETY: every use below stays inside the `len` bytes, as its condition says.
+    let word = |at: usize| unsafe {
+        to.add(at).cast::<Word>().write_unaligned(from.add(at).cast::<Word>().read_unaligned());
+    };
+    if (WORD..=2 * WORD).contains(&len) {
+        // Two words, which may overlap.
+        word(0);
+        word(len - WORD);
+    } else if (2 * WORD..=4 * WORD).contains(&len) {
+        word(0);
+        word(WORD);
+        word(len - 2 * WORD);
+        word(len - WORD);
+    } else {
+        // SAFETY: passed on.
+        unsafe { ptr::copy_nonoverlapping(from, to, len) };
+    }
 }
 
 /// Writes all but the payload; returns where that goes.
@@ -234,19 +269,20 @@ pub(crate) unsafe fn write_head(
     at: *mut u8,
     message: &NewMessage<'_>,
     layout: Layout,
-    partition: u32,
+    place: Place,
 ) -> *mut u8 {
     watched::write(at as usize);
-    let header = Header {
-        offset: 0,
-        published_us: 0,
-        partition,
-        sequence_low: 0,
-        payload_len: layout.payload_len,
-        meta: layout.meta,
-    };
+    // Two fields a store: a header made elsewhere and copied would be read before it is written
+    // back, and every store takes room in the store buffer, which is what limits a batch.
+    let halves = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
+    let header = [
+        place.offset,
+        place.published_us,
+        halves(place.partition, place.sequence_low),
+        halves(layout.payload_len, layout.meta),
+    ];
     // SAFETY: the header's bytes are the caller's, and `at` is aligned to 8.
-    unsafe { at.cast::<Header>().write(header) };
+    unsafe { at.cast::<[u64; 4]>().write(header) };
     if layout.meta != 0 {
         // SAFETY: the extension follows the header inside the record.
         unsafe { write_extension(at.add(RECORD_HEADER), message) };
@@ -267,8 +303,9 @@ pub(crate) fn write_claim(
     partition: u32,
 ) -> usize {
     assert!(claim.bytes() >= layout.bytes(), "a claim for another layout");
+    let place = Place { partition, ..Place::default() };
     // SAFETY: the claim is large enough (checked), aligned, and written by its owner alone.
-    let payload = unsafe { write_head(claim.at(), message, layout, partition) };
+    let payload = unsafe { write_head(claim.at(), message, layout, place) };
     payload as usize - claim.at() as usize
 }
 
@@ -299,19 +336,18 @@ unsafe fn write_extension(at: *mut u8, message: &NewMessage<'_>) {
     }
 }
 
-/// Gives a written record its place: the shard's part of the header.
+/// Gives a record that was written into a claim its place.
 ///
 /// # Safety
-/// `at` is a record written by [`write`] or [`write_head`] that nobody else reads yet.
-#[inline]
-pub(crate) unsafe fn stamp(at: *mut u8, offset: u64, published_us: u64, sequence: u64) {
+/// `at` is a record written by [`write_head`] that nobody else reads yet.
+pub(crate) unsafe fn stamp(at: *mut u8, place: Place) {
     watched::write(at as usize);
     let header = at.cast::<Header>();
     // SAFETY: the record is the caller's alone.
     let header = unsafe { &mut *header };
-    header.offset = offset;
-    header.published_us = published_us;
-    header.sequence_low = sequence as u32;
+    header.offset = place.offset;
+    header.published_us = place.published_us;
+    header.sequence_low = place.sequence_low;
 }
 
 /// A record in chunk memory, for as long as `'a` keeps the chunk.
@@ -467,7 +503,7 @@ pub(crate) struct Context {
 #[derive(Debug)]
 pub(crate) struct PartitionEntry {
     /// Its topic's name.
-    pub(crate) topic: std::sync::Arc<str>,
+    pub(crate) topic: PlainArc<str>,
     /// Whether its topic was deleted: its messages are not replayed any more.
     pub(crate) deleted: AtomicBool,
 }
@@ -563,14 +599,6 @@ pub struct OwnedMessage {
 }
 
 impl OwnedMessage {
-    /// Takes over one token of the chunk of the record at `address`.
-    ///
-    /// # Safety
-    /// A record is there and a token of its chunk is given away to the result.
-    pub(crate) unsafe fn adopt(address: usize, context: Arc<Context>) -> Self {
-        Self { address, context }
-    }
-
     /// The message, to be read.
     pub fn view(&self) -> Message<'_> {
         // SAFETY: the token held keeps the record.
@@ -660,16 +688,25 @@ impl fmt::Display for MessageId<'_> {
 mod tests {
     use super::*;
 
+    static BYTES: [u8; 140] = {
+        let mut bytes = [0; 140];
+        let mut at = 0;
+        while at < bytes.len() {
+            bytes[at] = at as u8;
+            at += 1;
+        }
+        bytes
+    };
+
     /// Writes `message` into memory of its own and hands the record to `read`.
     fn round_trip(message: NewMessage<'_>, read: impl FnOnce(Record<'_>)) {
         let layout = message.layout(&Limits::default()).unwrap();
         let mut memory = vec![0u64; layout.bytes() / 8];
         let at = memory.as_mut_ptr().cast::<u8>();
         at.expose_provenance();
+        let place = Place { offset: 17, published_us: 99, partition: 3, sequence_low: 5 };
         // SAFETY: the memory is large enough, aligned and ours.
-        unsafe { write(at, &message, layout, 3) };
-        // SAFETY: just written.
-        unsafe { stamp(at, 17, 99, (1 << 32) + 5) };
+        unsafe { write(at, &message, layout, place) };
         // SAFETY: a whole record that lives as long as `memory`.
         read(unsafe { Record::at(at as usize) });
     }
@@ -680,7 +717,7 @@ mod tests {
         for key in [None, Some(""), Some("key")] {
             for id in [None, Some("own-id")] {
                 for attributes in [&attributes[..0], &attributes[..]] {
-                    for payload in [&b""[..], b"x", b"12345678", b"123456789"] {
+                    for payload in (0..140).map(|len| &BYTES[..len]) {
                         let message = NewMessage { payload, key, id, attributes };
                         round_trip(message, |record| {
                             assert_eq!(record.payload(), payload);

@@ -4,18 +4,19 @@
 //! because those wait with a clock.
 #![expect(unsafe_code, reason = "records behind tokens")]
 
+use crate::chunk::Pool;
+use crate::clock::Clock;
 use crate::config::{Limits, Overflow, WhenFull};
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::{Interest, Scan};
-use crate::lane::{Lane, Next, Reader, Replay};
+use crate::lane::{Lane, Look, Next, Reader, Replay};
 use crate::log::Log;
 use crate::message::{self, Context, NewMessage, PartitionEntry, Record};
-use crate::shard::{FIRST_SEQUENCE, Partition, Routes, Shard, Stop};
+use crate::shard::{FIRST_SEQUENCE, Memory, Partition, Routes, Shard, Stop};
 use crate::snapshot::Snapshot;
 use crate::sync::{Arc, AtomicBool, current_thread, epoch, park, watched};
 use crate::topic::Pattern;
 use crate::wait::Waiter;
-use crate::{Clock, internals::Pool};
 use std::time::Duration;
 
 /// Bytes of the largest payload that is claimed in a chunk with others: a chunk holds four.
@@ -67,10 +68,8 @@ impl World {
         let when_full = if refuse { WhenFull::Refuse } else { WhenFull::Expire };
         let shard = Shard::new(
             0,
-            budget,
-            when_full,
+            Memory { budget, when_full, pool: &pool },
             Limits::default(),
-            &pool,
             Clock::default(),
             &context,
             &routing,
@@ -80,10 +79,11 @@ impl World {
 
     /// Publishes one message with a payload of `len` bytes, waiting as long as it takes.
     pub fn publish(&self, len: usize) -> Published {
+        let message = NewMessage::new(&PAYLOAD[..len]);
+        let layout = message.layout(&Limits::default()).expect("allowed");
         loop {
-            let appended = self.shard.baton.run(|core| {
-                core.append(&self.partition, &[NewMessage::new(&PAYLOAD[..len])], Duration::ZERO)
-            });
+            let appended =
+                self.shard.baton.run(|core| core.append_one(&self.partition, &message, layout));
             match appended.stop {
                 None => {
                     return Published::Done {
@@ -129,8 +129,8 @@ impl World {
         replay: bool,
     ) -> Consumer {
         let pattern = Pattern::new(TOPIC).expect("a topic's name is a pattern");
-        let interest = Interest::new(vec![pattern.clone()], None);
-        let inbox = Arc::new(Inbox::new(id, None, interest, overflow, capacity, 1));
+        let interest = Interest::new(vec![pattern.clone()], None, 0, 0);
+        let inbox = Arc::new(Inbox::new(id, None, interest, overflow, capacity, 1, 0));
         let route = || {
             let routes = self.routing.load().insert(&pattern, id, Arc::clone(&inbox));
             self.routing.store(Arc::new(routes));
@@ -248,12 +248,14 @@ impl Consumer {
     }
 
     /// Waits until there is something, or the subscription has ended: then it is false.
-    pub fn wait(&mut self) -> bool {
+    pub fn wait(&mut self, world: &World) -> bool {
         let Self { inbox, reader } = self;
         loop {
             let me = current_thread().id();
             inbox.arrivals.prepare(Waiter::this_thread());
-            let empty = inbox.lanes().all(|lane| lane.is_empty(reader));
+            let empty = inbox
+                .lanes()
+                .all(|lane| lane.look(reader, &inbox.interest, &world.context) == Look::Nothing);
             let open = inbox.state() == InboxState::Open;
             if empty && open {
                 park();

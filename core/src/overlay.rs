@@ -11,6 +11,8 @@ use std::fmt;
 use std::iter::once;
 use std::sync::Arc; // immutable data only: who reads it got it through a Snapshot
 
+use crate::sync::{AtomicU64, Ordering};
+
 /// What an [`Overlay`] holds: cheap to clone, and cheap to recognise.
 pub(crate) trait Value: Clone {
     /// Whether both are interchangeable; saying no too often costs memory and nothing else.
@@ -31,11 +33,12 @@ pub(crate) struct Overlay<T> {
     base: Arc<Table<T>>,
     /// Whatever differs from the base; `None` hides an entry of the base.
     changes: Tree<Option<T>>,
+    filter: ChangeFilter,
 }
 
 impl<T: Value> Overlay<T> {
     pub(crate) fn new() -> Self {
-        Self { base: Arc::new(Table::new()), changes: Tree::new() }
+        Self { base: Arc::new(Table::new()), changes: Tree::new(), filter: ChangeFilter::new(0) }
     }
 
     #[inline(always)]
@@ -43,11 +46,24 @@ impl<T: Value> Overlay<T> {
         if self.changes.is_empty() { self.base.get(key) } else { self.get_changed(key) }
     }
 
+    /// Whether there may be an entry: wrong once in sixteen, and mostly answered from the cache
+    /// where [`Overlay::get`] is not.
+    #[inline(always)]
+    pub(crate) fn may_have(&self, key: u64) -> bool {
+        self.base.may_have(key) || (!self.changes.is_empty() && self.filter.may_have(key))
+    }
+
+    fn is_changed(&self, key: u64) -> bool {
+        self.filter.may_have(key) && self.changes.get(key).is_some()
+    }
+
     fn get_changed(&self, key: u64) -> Option<&T> {
-        match self.changes.get(key) {
-            Some(change) => change.as_ref(),
-            None => self.base.get(key),
+        if self.filter.may_have(key)
+            && let Some(change) = self.changes.get(key)
+        {
+            return change.as_ref();
         }
+        self.base.get(key)
     }
 
     /// Sets or (`None`) removes an entry; clones made before do not see it.
@@ -56,6 +72,7 @@ impl<T: Value> Overlay<T> {
             self.changes.remove(key);
         } else {
             self.changes.insert(key, value);
+            self.filter.note(key, &self.changes);
         }
     }
 
@@ -93,7 +110,7 @@ impl<T: Value> Overlay<T> {
         table.grow_to_hold(self.base.len + self.changes.len());
         for slot in &self.base.slots {
             if let Some(value) = &slot.value
-                && self.changes.get(slot.key).is_none()
+                && !self.is_changed(slot.key)
             {
                 table.insert(slot.key, value.clone());
             }
@@ -112,7 +129,8 @@ impl<T: Value> Overlay<T> {
         if !Arc::ptr_eq(&self.base, &from.base) {
             return None;
         }
-        let mut rebased = Self { base: Arc::clone(table), changes: Tree::new() };
+        let mut rebased =
+            Self { base: Arc::clone(table), changes: Tree::new(), filter: ChangeFilter::new(0) };
         self.changes.for_each(&mut |key, change| rebased.set(key, change.clone()));
         from.changes.for_each(&mut |key, _| {
             // Undone since: only the old base has the answer.
@@ -161,6 +179,9 @@ impl<T> fmt::Debug for Overlay<T> {
 /// one table into another reads and writes both from front to back.
 pub(crate) struct Table<T> {
     slots: Box<[Slot<T>]>,
+    /// Eight bits a slot, that is, 16 and more an entry: set where an entry's key would lie in
+    /// slots that much finer.
+    filter: Box<[u64]>,
     len: usize,
 }
 
@@ -170,14 +191,17 @@ struct Slot<T> {
 }
 
 const MAX_LOAD_PERCENT: usize = 60;
+const FILTER_BITS_PER_SLOT: usize = 8;
 
 impl<T> Table<T> {
     fn new() -> Self {
-        Self { slots: Self::empty_slots(1), len: 0 }
+        Self::with_slots(1)
     }
 
-    fn empty_slots(count: usize) -> Box<[Slot<T>]> {
-        (0..count).map(|_| Slot { key: 0, value: None }).collect()
+    fn with_slots(count: usize) -> Self {
+        let slots = (0..count).map(|_| Slot { key: 0, value: None }).collect();
+        let filter = vec![0; (count * FILTER_BITS_PER_SLOT).div_ceil(64)].into_boxed_slice();
+        Self { slots, filter, len: 0 }
     }
 
     /// The slots a fresh table has for `len` entries: half full, and one empty slot at least.
@@ -188,6 +212,12 @@ impl<T> Table<T> {
     #[inline(always)]
     fn home(key: u64, slots: usize) -> usize {
         ((u128::from(key) * slots as u128) >> 64) as usize
+    }
+
+    #[inline(always)]
+    fn may_have(&self, key: u64) -> bool {
+        let bit = Self::home(key, self.filter.len() * 64);
+        (self.filter[bit / 64] >> (bit % 64)) & 1 != 0
     }
 
     #[inline(always)]
@@ -219,6 +249,8 @@ impl<T> Table<T> {
         }
         self.len += usize::from(self.slots[at].value.is_none());
         self.slots[at] = Slot { key, value: Some(value) };
+        let bit = Self::home(key, self.filter.len() * 64);
+        self.filter[bit / 64] |= 1 << (bit % 64);
     }
 
     fn grow_to_hold(&mut self, len: usize) {
@@ -228,12 +260,62 @@ impl<T> Table<T> {
     }
 
     fn resize(&mut self, slots: usize) {
-        let old = std::mem::replace(&mut self.slots, Self::empty_slots(slots));
-        self.len = 0;
-        for slot in old {
+        let old = std::mem::replace(self, Self::with_slots(slots));
+        for slot in old.slots {
             if let Some(value) = slot.value {
                 self.insert(slot.key, value);
             }
+        }
+    }
+}
+
+/// Which keys the changes may have, so that lookups of others need not ask them.
+///
+/// Shared by the overlays made from one another: a bit that a newer one has set costs an older one
+/// a needless lookup and nothing else.
+#[derive(Clone)]
+struct ChangeFilter {
+    /// Written by whoever makes the next overlay (they take turns), read by every lookup.
+    words: Arc<[AtomicU64]>,
+    /// How many keys may still be noted before it is made anew, with twice the room.
+    room: usize,
+}
+
+impl ChangeFilter {
+    const MIN_WORDS: usize = 4;
+    const BITS_PER_KEY: usize = 16;
+
+    fn new(keys: usize) -> Self {
+        let words = (keys * Self::BITS_PER_KEY).div_ceil(64).max(Self::MIN_WORDS);
+        let room = words * 64 / Self::BITS_PER_KEY;
+        Self { words: (0..words).map(|_| AtomicU64::new(0)).collect(), room }
+    }
+
+    fn place(&self, key: u64) -> (&AtomicU64, u64) {
+        let bit = Table::<()>::home(key, self.words.len() * 64);
+        (&self.words[bit / 64], 1 << (bit % 64))
+    }
+
+    #[inline(always)]
+    fn may_have(&self, key: u64) -> bool {
+        let (word, bit) = self.place(key);
+        // Relaxed: whoever has the overlay with the change got it in an order that has the bit
+        // come first; nobody else needs the bit.
+        word.load(Ordering::Relaxed) & bit != 0
+    }
+
+    fn set(&mut self, key: u64) {
+        let (word, bit) = self.place(key);
+        word.fetch_or(bit, Ordering::Relaxed); // relaxed as in `may_have`
+        self.room -= 1;
+    }
+
+    fn note<T: Clone>(&mut self, key: u64, changes: &Tree<T>) {
+        if self.room == 0 {
+            *self = Self::new(changes.len() * 2);
+            changes.for_each(&mut |key, _| self.set(key));
+        } else {
+            self.set(key);
         }
     }
 }

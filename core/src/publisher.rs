@@ -9,9 +9,9 @@ use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::is_inside_filter;
 use crate::lane::Lane;
-use crate::message::{self, Context, MessageId, NewMessage};
+use crate::message::{self, Context, Layout, MessageId, NewMessage};
 use crate::pin;
-use crate::shard::{Appended, Partition, Shard, Stop};
+use crate::shard::{Appended, Core, Partition, Shard, Stop};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, current_thread, spin_loop, yield_now};
 use crate::wait::{WaitCell, Waiter};
 use std::fmt;
@@ -100,7 +100,7 @@ impl std::error::Error for BatchError {
 /// What publishers share with the broker.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    pub(crate) shards: Box<[std::sync::Arc<Shard>]>,
+    pub(crate) shards: Box<[Arc<Shard>]>,
     pub(crate) context: Arc<Context>,
     pub(crate) limits: Limits,
     pub(crate) clock: Clock,
@@ -113,14 +113,14 @@ pub(crate) struct Engine {
 /// A thread that sequences one shard, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct SequencerThread {
-    stop: std::sync::Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl SequencerThread {
-    fn start(shard: std::sync::Arc<Shard>, cpu: usize) -> std::io::Result<Self> {
-        let stop = std::sync::Arc::new(AtomicBool::new(false));
-        let stopped = std::sync::Arc::clone(&stop);
+    fn start(shard: Arc<Shard>, cpu: usize) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
         let (ready, wait_ready) = std::sync::mpsc::channel();
         let thread =
             std::thread::Builder::new().name(format!("slipring-shard-{cpu}")).spawn(move || {
@@ -163,7 +163,7 @@ impl Engine {
     /// Starts a sequencer for each shard, pinned from the allowed CPU at `first` on.
     pub(crate) fn start_sequencers(&mut self, first: usize) -> std::io::Result<()> {
         for (index, shard) in self.shards.iter().enumerate() {
-            let shard = std::sync::Arc::clone(shard);
+            let shard = Arc::clone(shard);
             self.sequencers.push(SequencerThread::start(shard, first + index)?);
         }
         Ok(())
@@ -186,17 +186,26 @@ impl Engine {
     }
 }
 
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if self.generation.is_over() {
+            // In the child of a fork the threads do not exist: there is nothing to stop or to join.
+            std::mem::forget(std::mem::take(&mut self.sequencers));
+        }
+    }
+}
+
 /// A topic and its partitions.
 #[derive(Debug)]
 pub(crate) struct TopicEntry {
-    pub(crate) name: std::sync::Arc<str>,
+    pub(crate) name: Arc<str>,
     pub(crate) partitions: Box<[Partition]>,
     /// Where the next message without a key goes.
     turn: AtomicU64,
 }
 
 impl TopicEntry {
-    pub(crate) fn new(name: std::sync::Arc<str>, partitions: Box<[Partition]>) -> Self {
+    pub(crate) fn new(name: Arc<str>, partitions: Box<[Partition]>) -> Self {
         Self { name, partitions, turn: AtomicU64::new(0) }
     }
 
@@ -276,7 +285,9 @@ impl Topic {
     /// See [`PublishError`]; nothing was published then.
     #[inline]
     pub fn publish<'m>(&self, message: impl Into<NewMessage<'m>>) -> Result<Receipt, PublishError> {
-        self.publish_one(message.into(), Patience::Until(None))
+        let mut result = Err(PublishError::WouldBlock);
+        self.publish_into(&message.into(), Patience::Until(None), &mut result);
+        result
     }
 
     /// Publishes one message without ever waiting.
@@ -388,8 +399,8 @@ impl Topic {
         let mut loan = self.loan_for(&message, message.payload.len())?;
         loan.copy_from_slice(message.payload);
         let Loan { topic, index, claim, .. } = loan;
-        let slot = std::sync::Arc::new(TicketSlot::default());
-        let promise = Promise(std::sync::Arc::clone(&slot));
+        let slot = Arc::new(TicketSlot::default());
+        let promise = Promise(Arc::clone(&slot));
         let shard = topic.entry.partitions[index].shard;
         let engine = Arc::clone(&topic.engine);
         engine.shards[shard].baton.leave(move |core| {
@@ -400,23 +411,72 @@ impl Topic {
         Ok(Ticket { slot, engine })
     }
 
-    #[inline]
     fn publish_one(
         &self,
         message: NewMessage<'_>,
         patience: Patience,
     ) -> Result<Receipt, PublishError> {
-        self.engine.check()?;
-        message.layout(&self.engine.limits)?;
+        let mut result = Err(PublishError::WouldBlock);
+        self.publish_into(&message, patience, &mut result);
+        result
+    }
+
+    /// Publishes one message, and writes the receipt where the caller wants it, from registers: a
+    /// receipt that is moved is read from memory right behind the stores of the record, and waits
+    /// there for all of them.
+    fn publish_into(
+        &self,
+        message: &NewMessage<'_>,
+        patience: Patience,
+        result: &mut Result<Receipt, PublishError>,
+    ) {
+        let layout = match self.check(message) {
+            Ok(layout) => layout,
+            Err(error) => {
+                *result = Err(error);
+                return;
+            }
+        };
         let partition = self.entry.partition(message.key);
-        let messages = std::slice::from_ref(&message);
-        let appended = self.append(partition, messages, patience, Duration::ZERO)?;
-        if appended.stop.is_none() {
-            return self.receipt(partition, appended);
+        let mut stopped = None;
+        let work = |core: &mut Core| {
+            let appended = core.append_one(partition, message, layout);
+            if appended.stop.is_none() {
+                *result = self.receipt(partition, appended);
+            } else {
+                stopped = Some(appended);
+            }
+        };
+        let baton = &self.engine.shards[partition.shard].baton;
+        match patience {
+            Patience::Until(_) => baton.run(work),
+            // A busy baton leaves the result as it is.
+            Patience::None => drop(baton.try_run(work)),
         }
+        if let Some(appended) = stopped {
+            *result = self.go_on(partition, message, patience, appended);
+        }
+    }
+
+    #[inline(always)]
+    fn check(&self, message: &NewMessage<'_>) -> Result<Layout, PublishError> {
+        self.engine.check()?;
+        Ok(message.layout(&self.engine.limits)?)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn go_on(
+        &self,
+        partition: &Partition,
+        message: &NewMessage<'_>,
+        patience: Patience,
+        appended: Appended,
+    ) -> Result<Receipt, PublishError> {
+        let messages = std::slice::from_ref(message);
         let mut total = BatchReceipt::default();
-        let last = self.wait_and_append(partition, messages, patience, appended, &mut total)?;
-        self.receipt(partition, last)
+        self.wait_and_append(partition, messages, patience, appended, &mut total)
+            .and_then(|last| self.receipt(partition, last))
     }
 
     fn batch(
@@ -555,7 +615,7 @@ impl Topic {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn receipt(&self, partition: &Partition, appended: Appended) -> Result<Receipt, PublishError> {
         match appended.stop {
             None => Ok(Receipt {
@@ -686,7 +746,7 @@ impl TicketSlot {
 }
 
 /// The publishing side of a ticket: answers it also when it is dropped with the job undone.
-struct Promise(std::sync::Arc<TicketSlot>);
+struct Promise(Arc<TicketSlot>);
 
 impl Promise {
     fn keep(&self, result: Result<Receipt, PublishError>) {
@@ -706,7 +766,7 @@ impl Drop for Promise {
 /// The receipt of a message that is being published. See [`Topic::publish_ticket`].
 #[derive(Debug)]
 pub struct Ticket {
-    slot: std::sync::Arc<TicketSlot>,
+    slot: Arc<TicketSlot>,
     engine: Arc<Engine>,
 }
 

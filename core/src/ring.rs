@@ -23,7 +23,8 @@
 //! a slot happen before it is overwritten; `loss-told` (producer's store of lost / consumer's
 //! load) makes everything pushed before the loss visible to whoever sees the loss.
 
-use crate::sync::{Arc, AtomicU64, AtomicUsize, CachePadded, Ordering};
+use crate::prefetch;
+use crate::sync::{Arc, AtomicU64, AtomicUsize, CachePadded, Ordering, PlainArc};
 use std::sync::OnceLock;
 
 /// The low bits of a word that the ring uses itself; a word handed to `push` has them clear.
@@ -33,10 +34,13 @@ const LAP: usize = 0b001;
 /// A loss precedes this word; how much was lost in all until then is in `losses`.
 const LOSS: usize = 0b010;
 
+/// How many words ahead of the one at hand the consumer fetches a record.
+const PREFETCH: usize = 8;
+
 #[derive(Debug)]
 struct Shared {
-    slots: Box<[AtomicUsize]>,
-    /// Messages that fit; at most `slots.len()`, which is the next power of two.
+    slots: Slots,
+    /// Messages that fit; at most the number of slots, which is the next power of two.
     capacity: u64,
     /// For each slot marked LOSS: the total lost before its word. Made at the first loss.
     losses: OnceLock<Box<[AtomicU64]>>,
@@ -47,16 +51,27 @@ struct Shared {
     lost: AtomicU64,
 }
 
-impl Shared {
+/// The slots. Either end has its own handle to them, to get there without a detour.
+#[derive(Debug, Clone)]
+struct Slots(PlainArc<[AtomicUsize]>);
+
+impl Slots {
+    #[inline]
     fn index(&self, position: u64) -> usize {
         // Lossless after the mask: the slots are in memory.
-        position as usize & (self.slots.len() - 1)
+        position as usize & (self.0.len() - 1)
+    }
+
+    #[inline]
+    fn at(&self, position: u64) -> &AtomicUsize {
+        &self.0[self.index(position)]
     }
 
     /// Parity of the lap that `position` belongs to. Exact also where u64 wraps around, because
     /// two laps divide 2^64.
+    #[inline]
     fn lap(&self, position: u64) -> usize {
-        (position >> self.slots.len().trailing_zeros()) as usize & LAP
+        usize::from(position & self.0.len() as u64 != 0)
     }
 }
 
@@ -68,15 +83,14 @@ pub fn ring(capacity: usize, start: u64) -> (Producer, Consumer) {
     assert!(capacity > 0 && capacity <= 1 << 31, "ring capacity {capacity} out of 1..=2^31");
     let len = capacity.next_power_of_two();
     let shift = len.trailing_zeros();
-    let slots = (0..len as u64)
-        .map(|index| {
-            // A slot is empty when it carries the other parity than the lap that fills it first.
-            let first = start.wrapping_add(index.wrapping_sub(start) & (len as u64 - 1));
-            AtomicUsize::new(((first >> shift) as usize & LAP) ^ LAP)
-        })
-        .collect();
+    let empty = (0..len as u64).map(|index| {
+        // A slot is empty when it carries the other parity than the lap that fills it first.
+        let first = start.wrapping_add(index.wrapping_sub(start) & (len as u64 - 1));
+        AtomicUsize::new(((first >> shift) as usize & LAP) ^ LAP)
+    });
+    let slots = Slots(empty.collect());
     let shared = Arc::new(Shared {
-        slots,
+        slots: slots.clone(),
         capacity: capacity as u64,
         losses: OnceLock::new(),
         head: CachePadded::new(AtomicU64::new(start)),
@@ -84,32 +98,36 @@ pub fn ring(capacity: usize, start: u64) -> (Producer, Consumer) {
         lost: AtomicU64::new(0),
     });
     let producer = Producer {
-        shared: Arc::clone(&shared),
+        slots: slots.clone(),
         tail: start,
         cached_head: start,
-        lost: 0,
+        capacity: capacity as u64,
         loss_untold: false,
+        lost: 0,
+        shared: Arc::clone(&shared),
     };
-    (producer, Consumer { shared, head: start, lost_told: 0 })
+    (producer, Consumer { slots, head: start, lost_told: 0, shared })
 }
 
 /// The write end.
 #[derive(Debug)]
 pub struct Producer {
-    shared: Arc<Shared>,
+    slots: Slots,
     tail: u64,
     /// A past value of the consumer's head: never ahead of it.
     cached_head: u64,
-    lost: u64,
+    capacity: u64,
     /// Whether something was lost since the last push.
     loss_untold: bool,
+    lost: u64,
+    shared: Arc<Shared>,
 }
 
 impl Producer {
     /// How many of `wanted` words fit now. Reads the consumer's line only when they seem not to.
-    #[inline]
+    #[inline(always)]
     pub fn free(&mut self, wanted: usize) -> usize {
-        let capacity = self.shared.capacity;
+        let capacity = self.capacity;
         let mut free = capacity - self.tail.wrapping_sub(self.cached_head);
         if free < wanted as u64 {
             // SYNC slot-free: pairs with Consumer::release.
@@ -119,23 +137,57 @@ impl Producer {
         (free as usize).min(wanted)
     }
 
-    /// Pushes all of `words`. The caller has asked [`free`](Self::free) that they fit.
-    #[inline]
-    pub fn push(&mut self, words: &[usize]) {
-        debug_assert!(self.free(words.len()) == words.len(), "push past what is free");
-        let mut mark = if self.loss_untold { self.tell_loss() } else { 0 };
-        for &word in words {
-            debug_assert_eq!(word & TAG_BITS, 0, "the low bits of a word belong to the ring");
-            let shared = &*self.shared;
-            let tagged = word | shared.lap(self.tail) | mark;
-            // SYNC slot-filled: pairs with Consumer::peek.
-            shared.slots[shared.index(self.tail)].store(tagged, Ordering::Release);
-            self.tail = self.tail.wrapping_add(1);
-            mark = 0;
+    /// Pushes `word`. The caller has asked [`free`](Self::free) that it fits.
+    #[inline(always)]
+    pub fn push_one(&mut self, word: usize) {
+        if self.loss_untold {
+            return self.push(&[word]);
         }
+        debug_assert_eq!(word & TAG_BITS, 0, "the low bits of a word belong to the ring");
+        // SYNC slot-filled: pairs with Consumer::peek.
+        self.slots.at(self.tail).store(word | self.slots.lap(self.tail), Ordering::Release);
+        self.tail = self.tail.wrapping_add(1);
+        self.prefetch();
+        // Relaxed: see `push`.
+        self.shared.tail.store(self.tail, Ordering::Relaxed);
+    }
+
+    /// Pushes all of `words`, at least one: a loss is told with the first of them. The caller has
+    /// asked [`free`](Self::free) that they fit.
+    pub fn push(&mut self, words: &[usize]) {
+        debug_assert!(!words.is_empty(), "a loss would be told in a slot that is not ours");
+        debug_assert!(self.free(words.len()) == words.len(), "push past what is free");
+        let mut rest = words;
+        if let (true, Some((&first, others))) = (self.loss_untold, words.split_first()) {
+            let tagged = first | self.slots.lap(self.tail) | self.tell_loss();
+            // SYNC slot-filled: pairs with Consumer::peek.
+            self.slots.at(self.tail).store(tagged, Ordering::Release);
+            self.tail = self.tail.wrapping_add(1);
+            rest = others;
+        }
+        while !rest.is_empty() {
+            // As far as the end of the lap.
+            let lap = self.slots.lap(self.tail);
+            let slots = &self.slots.0[self.slots.index(self.tail)..];
+            let count = slots.len().min(rest.len());
+            for (slot, &word) in slots.iter().zip(rest) {
+                debug_assert_eq!(word & TAG_BITS, 0, "the low bits of a word belong to the ring");
+                // SYNC slot-filled: pairs with Consumer::peek.
+                slot.store(word | lap, Ordering::Release);
+            }
+            rest = &rest[count..];
+            self.tail = self.tail.wrapping_add(count as u64);
+        }
+        self.prefetch();
         // Relaxed: a figure for metrics and for a publisher that waits for space, who both read it
         // again; no memory is reached through it.
         self.shared.tail.store(self.tail, Ordering::Relaxed);
+    }
+
+    /// Fetches the line after the next: its slots were last read by the consumer.
+    #[inline(always)]
+    fn prefetch(&self) {
+        prefetch::for_write(std::ptr::from_ref(self.slots.at(self.tail.wrapping_add(16))) as usize);
     }
 
     /// Notes that `count` messages were dropped because they did not fit.
@@ -153,9 +205,9 @@ impl Producer {
         let losses = self
             .shared
             .losses
-            .get_or_init(|| self.shared.slots.iter().map(|_| AtomicU64::new(0)).collect());
+            .get_or_init(|| self.shared.slots.0.iter().map(|_| AtomicU64::new(0)).collect());
         // Relaxed: published by the slot's own store (slot-filled), and the slot is ours now.
-        losses[self.shared.index(self.tail)].store(self.lost, Ordering::Relaxed);
+        losses[self.slots.index(self.tail)].store(self.lost, Ordering::Relaxed);
         LOSS
     }
 
@@ -172,6 +224,7 @@ impl Producer {
 
 /// A word taken from the ring, and what was lost just before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "internal; a reader handles all of them")]
 pub enum Slot {
     /// Nothing is there.
     Empty,
@@ -185,24 +238,28 @@ pub enum Slot {
 /// The read end.
 #[derive(Debug)]
 pub struct Consumer {
-    shared: Arc<Shared>,
+    slots: Slots,
     head: u64,
     lost_told: u64,
+    shared: Arc<Shared>,
 }
 
 impl Consumer {
+    /// Messages that fit.
+    pub fn capacity(&self) -> usize {
+        self.shared.capacity as usize
+    }
+
     /// Looks at the next word without taking it.
     #[inline]
     pub fn peek(&self) -> Slot {
-        let shared = &*self.shared;
-        let index = shared.index(self.head);
         // SYNC slot-filled: pairs with Producer::push.
-        let tagged = shared.slots[index].load(Ordering::Acquire);
-        if tagged & LAP != shared.lap(self.head) {
+        let tagged = self.slots.at(self.head).load(Ordering::Acquire);
+        if tagged & LAP != self.slots.lap(self.head) {
             return Slot::Empty;
         }
         if tagged & LOSS != 0 {
-            let loss = self.loss_before(index);
+            let loss = self.loss_before(self.slots.index(self.head));
             if loss > 0 {
                 return Slot::Loss(loss);
             }
@@ -229,6 +286,71 @@ impl Consumer {
     /// The loss of `count` was told to the subscriber.
     pub fn acknowledge_loss(&mut self, count: u64) {
         self.lost_told += count;
+    }
+
+    /// Calls `f` with the words that are there, in order, up to `most` and to the end of the lap,
+    /// until it says to stop. Ends before a loss. Gives the slots back after every `release_every`
+    /// words, then calling `released`, and at the end. Returns how many words were taken.
+    ///
+    /// A word counts as taken when `f` is called with it, also if `f` unwinds.
+    #[inline(always)]
+    pub fn drain(
+        &mut self,
+        most: usize,
+        release_every: usize,
+        mut released: impl FnMut(),
+        mut f: impl FnMut(usize) -> bool,
+    ) -> usize {
+        /// Gives back what was taken.
+        struct Taking<'a> {
+            head: &'a mut u64,
+            shared: &'a AtomicU64,
+            from: u64,
+            count: usize,
+        }
+        impl Taking<'_> {
+            #[inline(always)]
+            fn release(&mut self) {
+                *self.head = self.from.wrapping_add(self.count as u64);
+                // SYNC slot-free: pairs with Producer::free.
+                self.shared.store(*self.head, Ordering::Release);
+            }
+        }
+        impl Drop for Taking<'_> {
+            fn drop(&mut self) {
+                self.release();
+            }
+        }
+        let lap = self.slots.lap(self.head);
+        let slots = &self.slots.0[self.slots.index(self.head)..];
+        let slots = &slots[..slots.len().min(most)];
+        let mut taking =
+            Taking { from: self.head, head: &mut self.head, shared: &self.shared.head, count: 0 };
+        let mut until_release = release_every;
+        for (index, slot) in slots.iter().enumerate() {
+            // SYNC slot-filled: pairs with Producer::push.
+            let tagged = slot.load(Ordering::Acquire);
+            if tagged & (LAP | LOSS) != lap {
+                break;
+            }
+            if let Some(later) = slots.get(index + PREFETCH) {
+                // Relaxed: a hint. The low bits do not matter to it, nor does an old word.
+                let word = later.load(Ordering::Relaxed);
+                prefetch::for_read(word);
+                prefetch::for_read(word.wrapping_add(64));
+            }
+            taking.count += 1;
+            until_release -= 1;
+            if until_release == 0 {
+                until_release = release_every;
+                taking.release();
+                released();
+            }
+            if !f(tagged & !TAG_BITS) {
+                break;
+            }
+        }
+        taking.count
     }
 
     /// Steps over the word that `peek` gave. The slot stays taken until [`release`](Self::release).
@@ -269,9 +391,9 @@ impl Gauge {
         if tail.wrapping_sub(head) > self.0.capacity { 0 } else { tail.wrapping_sub(head) }
     }
 
-    /// Messages taken so far, counted from the ring's start position.
-    pub fn taken(&self, start: u64) -> u64 {
-        self.0.head.load(Ordering::Relaxed).wrapping_sub(start)
+    /// Messages pushed so far, counted from the position `start`.
+    pub fn pushed(&self, start: u64) -> u64 {
+        self.0.tail.load(Ordering::Relaxed).wrapping_sub(start)
     }
 }
 

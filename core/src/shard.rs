@@ -8,20 +8,27 @@
 
 use crate::baton::{Baton, Guarded};
 use crate::chunk::{Appender, CHUNK_BYTES, Claim, ClaimArea, FIRST_RECORD, Pool};
-use crate::clock::Clock;
+use crate::clock::{Clock, Stamps};
 use crate::config::{Limits, Overflow, WhenFull};
 use crate::inbox::{Inbox, InboxState};
 use crate::lane::{Held, Lane, Pushed, Replay};
 use crate::log::{Log, LogWriter};
-use crate::message::{self, Context, Layout, NewMessage, Record};
+use crate::message::{self, Context, Layout, NewMessage, Place, Record};
+use crate::prefetch;
 use crate::snapshot::Snapshot;
-use crate::sync::{Arc, Counter, UnsafeCell, light_fence};
+use crate::sync::{Arc, Counter, PlainArc, UnsafeCell, light_fence};
 use crate::trie::Trie;
+use arrayvec::ArrayVec;
 use std::time::Duration;
 
 /// Messages that are pushed to a lane in one go.
 const GROUP: usize = 64;
 
+/// How far ahead of what it writes a batch fetches the lines of its chunk, in bytes.
+const AHEAD: usize = 1024;
+
+/// Addresses of the records of a group.
+type Group = ArrayVec<usize, GROUP>;
 /// The sequence of a log's first record. The models begin where its low half wraps around.
 pub(crate) const FIRST_SEQUENCE: u64 = if cfg!(slipring_loom) { u32::MAX as u64 - 1 } else { 0 };
 
@@ -33,15 +40,21 @@ pub(crate) type Routes = Trie<Arc<Inbox>>;
 pub(crate) struct Shard {
     pub(crate) baton: Baton<Core>,
     pub(crate) claims: ClaimArea,
-    pub(crate) log: std::sync::Arc<Log>,
-    pub(crate) figures: std::sync::Arc<ShardFigures>,
+    pub(crate) log: PlainArc<Log>,
+    pub(crate) figures: PlainArc<ShardFigures>,
+}
+
+/// The memory that a shard may use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Memory<'a> {
+    pub(crate) budget: usize,
+    pub(crate) when_full: WhenFull,
+    pub(crate) pool: &'a Arc<Pool>,
 }
 
 /// Counted by the holder.
 #[derive(Debug, Default)]
 pub(crate) struct ShardFigures {
-    pub(crate) published: Counter,
-    pub(crate) published_bytes: Counter,
     /// Records that have expired from memory.
     pub(crate) expired: Counter,
     /// Chunk bytes that the log retains.
@@ -51,17 +64,16 @@ pub(crate) struct ShardFigures {
 impl Shard {
     pub(crate) fn new(
         index: usize,
-        budget: usize,
-        when_full: WhenFull,
+        memory: Memory<'_>,
         limits: Limits,
-        pool: &Arc<Pool>,
         clock: Clock,
         context: &Arc<Context>,
-        routing: &std::sync::Arc<Snapshot<Routes>>,
+        routing: &PlainArc<Snapshot<Routes>>,
     ) -> Self {
+        let Memory { budget, when_full, pool } = memory;
         let writer = LogWriter::new(budget, FIRST_SEQUENCE);
-        let log = std::sync::Arc::clone(writer.log());
-        let figures = std::sync::Arc::new(ShardFigures::default());
+        let log = PlainArc::clone(writer.log());
+        let figures = PlainArc::new(ShardFigures::default());
         let core = Core {
             held: Held { shard: index },
             log: writer,
@@ -69,16 +81,13 @@ impl Shard {
             pool: Arc::clone(pool),
             when_full,
             limits,
-            clock,
-            last_us: 0,
+            stamps: Stamps::new(clock),
             context: Arc::clone(context),
-            routing: std::sync::Arc::clone(routing),
+            routing: PlainArc::clone(routing),
             errands: Vec::new(),
             catching_up: Vec::new(),
-            group: Vec::with_capacity(GROUP),
-            wanted: Vec::with_capacity(GROUP),
             closed: false,
-            figures: std::sync::Arc::clone(&figures),
+            figures: PlainArc::clone(&figures),
         };
         Self { baton: Baton::new(core), claims: ClaimArea::new(Arc::clone(pool)), log, figures }
     }
@@ -89,26 +98,29 @@ impl Shard {
 pub(crate) struct Partition {
     pub(crate) id: u32,
     pub(crate) shard: usize,
-    topic: std::sync::Arc<str>,
+    topic: PlainArc<str>,
     state: UnsafeCell<PartitionState>,
-    pub(crate) published: Counter,
-    pub(crate) published_bytes: Counter,
+    /// The offset of the next message: as many were published.
+    pub(crate) next_offset: Counter,
 }
 
 // SAFETY: the cell is reached with `Held` alone.
 unsafe impl Sync for Partition {}
 
-#[derive(Debug, Default)]
+/// The version of no snapshot.
+const UNRESOLVED: u64 = u64::MAX;
+
+#[derive(Debug)]
 struct PartitionState {
-    next_offset: u64,
     deleted: bool,
     route: Vec<Target>,
     /// One of `route` may make a publisher wait.
     may_block: bool,
-    /// The snapshot and the trie that `route` is of; 0 before the first.
+    /// One of `route` has a filter, or a policy that ends subscriptions; or the topic is deleted.
+    is_special: bool,
+    /// The snapshot and the trie that `route` is of.
     snapshot_version: u64,
     trie_version: u64,
-    resolved: bool,
 }
 
 /// A subscription that a partition's messages go to.
@@ -117,19 +129,23 @@ struct Target {
     inbox: Arc<Inbox>,
     lane: Arc<Lane>,
     filtered: bool,
-    /// Whether the append at hand has brought something, so that its consumer may have to be woken.
-    touched: bool,
 }
 
 impl Partition {
-    pub(crate) fn new(id: u32, shard: usize, topic: std::sync::Arc<str>) -> Self {
+    pub(crate) fn new(id: u32, shard: usize, topic: PlainArc<str>) -> Self {
         Self {
             id,
             shard,
             topic,
-            state: UnsafeCell::new(PartitionState::default()),
-            published: Counter::default(),
-            published_bytes: Counter::default(),
+            state: UnsafeCell::new(PartitionState {
+                deleted: false,
+                route: Vec::new(),
+                may_block: false,
+                is_special: false,
+                snapshot_version: UNRESOLVED,
+                trie_version: 0,
+            }),
+            next_offset: Counter::default(),
         }
     }
 }
@@ -140,6 +156,15 @@ pub(crate) struct Outcome {
     pub(crate) matched: u64,
     pub(crate) enqueued: u64,
     pub(crate) dropped: u64,
+}
+
+impl Outcome {
+    #[inline(always)]
+    fn add(&mut self, matched: usize, pushed: Pushed) {
+        self.matched += matched as u64;
+        self.enqueued += pushed.enqueued();
+        self.dropped += pushed.dropped();
+    }
 }
 
 /// What became of the messages of one [`Core::append`].
@@ -176,41 +201,121 @@ pub(crate) struct Core {
     pool: Arc<Pool>,
     when_full: WhenFull,
     limits: Limits,
-    clock: Clock,
-    /// Time stamps never go back within a shard.
-    last_us: u64,
+    stamps: Stamps,
     context: Arc<Context>,
-    routing: std::sync::Arc<Snapshot<Routes>>,
+    routing: PlainArc<Snapshot<Routes>>,
     /// Inboxes whose consumer is to be woken when the baton has been let go.
     errands: Vec<Arc<Inbox>>,
     /// Subscriptions that read the log and must be told what expires.
     catching_up: Vec<(Arc<Inbox>, Arc<Lane>)>,
-    /// Scratch: the addresses of the records at hand, and of those that a filter wants.
-    group: Vec<usize>,
-    wanted: Vec<usize>,
     closed: bool,
-    figures: std::sync::Arc<ShardFigures>,
+    figures: PlainArc<ShardFigures>,
+}
+
+/// Inboxes whose consumer is to be woken. As a rule they are few, and nothing is allocated.
+#[derive(Debug, Default)]
+pub(crate) struct Errands {
+    few: ArrayVec<Arc<Inbox>, 8>,
+    more: Vec<Arc<Inbox>>,
 }
 
 impl Guarded for Core {
-    type Errands = Vec<Arc<Inbox>>;
+    type Errands = Errands;
 
-    #[inline]
+    #[inline(always)]
+    fn has_errands(&self) -> bool {
+        !self.errands.is_empty()
+    }
+
     fn take_errands(&mut self, errands: &mut Self::Errands) {
-        if !self.errands.is_empty() {
-            errands.append(&mut self.errands);
+        for inbox in self.errands.drain(..) {
+            if let Err(full) = errands.few.try_push(inbox) {
+                errands.more.push(full.element());
+            }
         }
     }
 
-    #[inline]
     fn run_errands(errands: Self::Errands) {
-        for inbox in errands {
+        for inbox in errands.few.into_iter().chain(errands.more) {
             inbox.arrivals.wake();
         }
     }
 }
 
 impl Core {
+    /// Publishes `message`, whose layout is `layout`, to `partition`: what [`append`](Self::append)
+    /// does for one message of which there is nothing special to say.
+    #[inline(always)]
+    pub(crate) fn append_one(
+        &mut self,
+        partition: &Partition,
+        message: &NewMessage<'_>,
+        layout: Layout,
+    ) -> Appended {
+        partition.state.with_mut(|state| {
+            // SAFETY: the partition is of this shard (checked in `resolve`), whose baton is held.
+            let state = unsafe { &mut *state };
+            let bytes = layout.bytes();
+            let (Some(at), false, false) = (
+                self.appender.room(bytes),
+                state.is_special || self.closed,
+                state.snapshot_version != self.routing.version(),
+            ) else {
+                return self.append_special(partition, state, message);
+            };
+            if state.may_block && self.is_full(state) {
+                return self.append_special(partition, state, message);
+            }
+            let offset = partition.next_offset.get();
+            let now_us = self.stamps.now_us();
+            let sequence_low = self.log.next() as u32;
+            let place =
+                Place { offset, published_us: now_us, partition: partition.id, sequence_low };
+            prefetch::for_write(at as usize + AHEAD);
+            prefetch::for_write(at as usize + AHEAD + 64);
+            // SAFETY: the appender's room is ours, aligned and large enough.
+            unsafe { message::write(at, message, layout, place) };
+            self.appender.commit(bytes);
+            self.log.append_one(at as usize);
+            partition.next_offset.set(offset + 1);
+            let mut outcome = Outcome::default();
+            for target in &state.route {
+                let pushed =
+                    target.lane.push_one(&mut self.held, at as usize, &mut self.appender, now_us);
+                outcome.add(1, pushed);
+                // SYNC asleep: pairs with WaitCell::prepare.
+                light_fence();
+                if target.inbox.arrivals.is_armed() {
+                    self.wake(target);
+                }
+            }
+            Appended { count: 1, first_offset: offset, outcome, stop: None }
+        })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn append_special(
+        &mut self,
+        partition: &Partition,
+        state: &mut PartitionState,
+        message: &NewMessage<'_>,
+    ) -> Appended {
+        self.append_to(partition, state, std::slice::from_ref(message), Duration::ZERO)
+    }
+
+    /// Whether one of the subscriptions that block has no room.
+    #[inline(always)]
+    fn is_full(&mut self, state: &PartitionState) -> bool {
+        state.route.iter().any(|target| target.lane.room(&mut self.held, 1) == 0)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake(&mut self, target: &Target) {
+        self.errands.push(Arc::clone(&target.inbox));
+    }
+
     /// Publishes `messages` to `partition` in order, as many as go; `waited` is how long their
     /// publisher has been waiting for subscriptions that block.
     #[inline]
@@ -227,7 +332,7 @@ impl Core {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn append_to(
         &mut self,
         partition: &Partition,
@@ -235,30 +340,25 @@ impl Core {
         messages: &[NewMessage<'_>],
         waited: Duration,
     ) -> Appended {
-        let mut appended = Appended {
-            count: 0,
-            first_offset: state.next_offset,
-            outcome: Outcome::default(),
-            stop: self.begin(partition, state),
-        };
-        if appended.stop.is_some() {
-            return appended;
-        }
-        let now_us = self.now_us();
-        let mut group = std::mem::take(&mut self.group);
-        while appended.count < messages.len() {
-            group.clear();
-            let rest = &messages[appended.count..];
-            appended.stop = self.write_group(partition, state, rest, waited, &mut group);
-            if appended.stop.is_some() {
-                break;
+        // Kept apart until the end: a result that is moved is read from memory right behind the
+        // stores of the records, and waits there for all of them.
+        let first_offset = partition.next_offset.get();
+        let (mut count, mut outcome) = (0, Outcome::default());
+        let mut stop = self.begin(partition, state);
+        if stop.is_none() {
+            let now_us = self.stamps.now_us();
+            while count < messages.len() {
+                let mut group = Group::new();
+                let rest = &messages[count..];
+                stop = self.write_group(partition, state, rest, waited, now_us, &mut group);
+                if stop.is_some() {
+                    break;
+                }
+                self.publish(partition, state, &group, now_us, &mut outcome);
+                count += group.len();
             }
-            self.publish(state, &group, now_us, &mut appended.outcome);
-            appended.count += group.len();
         }
-        self.group = group;
-        self.end(partition, state, &appended);
-        appended
+        Appended { count, first_offset, outcome, stop }
     }
 
     /// Publishes the record that was written into `claim`.
@@ -273,7 +373,7 @@ impl Core {
             let state = unsafe { &mut *state };
             let mut appended = Appended {
                 count: 0,
-                first_offset: state.next_offset,
+                first_offset: partition.next_offset.get(),
                 outcome: Outcome::default(),
                 stop: self.begin(partition, state),
             };
@@ -281,35 +381,44 @@ impl Core {
                 return appended;
             }
             let address = claim.at() as usize;
-            let stop = self.make_room(claim.chunk().bytes()).or_else(|| {
-                // SAFETY: the claim's owner has written a whole record and keeps it.
-                let record = unsafe { Record::at(address) };
-                self.decide(state, record, waited)
-            });
-            if stop.is_some() {
-                appended.stop = stop;
+            appended.stop = self.make_room(claim.chunk().bytes());
+            if appended.stop.is_some() {
                 return appended;
             }
             let sequence = self.log.next();
-            let now_us = self.now_us();
-            self.publish(state, &[address], now_us, &mut appended.outcome);
+            let now_us = self.stamps.now_us();
+            let place = Place {
+                offset: partition.next_offset.get(),
+                published_us: now_us,
+                partition: partition.id,
+                sequence_low: sequence as u32,
+            };
+            // Before any filter looks at it; if it has to wait, it gets another place then.
+            // SAFETY: the claim's record, which nobody else has seen yet.
+            unsafe { message::stamp(claim.at(), place) };
+            // SAFETY: the claim's owner has written a whole record and keeps it.
+            let record = unsafe { Record::at(address) };
+            appended.stop = self.decide(state, record, waited);
+            if appended.stop.is_some() {
+                return appended;
+            }
+            self.publish(partition, state, &[address], now_us, &mut appended.outcome);
             self.log.retain_claimed(claim.chunk(), sequence);
             appended.count = 1;
-            self.end(partition, state, &appended);
             appended
         })
     }
 
     /// What an append begins with: may it go on, and with which route?
-    #[inline]
+    #[inline(always)]
     fn begin(&mut self, partition: &Partition, state: &mut PartitionState) -> Option<Stop> {
         if self.closed {
             return Some(Stop::Closed);
         }
-        if state.deleted {
-            return Some(Stop::Deleted);
-        }
-        if !state.resolved || state.snapshot_version != self.routing.version() {
+        if state.snapshot_version != self.routing.version() {
+            if state.deleted {
+                return Some(Stop::Deleted);
+            }
             self.resolve(partition, state);
         }
         None
@@ -322,7 +431,9 @@ impl Core {
         let snapshot_version = self.routing.version();
         let trie = self.routing.load();
         // Most changes concern other topics, and then this one's route stands.
-        if !state.resolved || trie.concerns(state.trie_version, &partition.topic) {
+        if state.snapshot_version == UNRESOLVED
+            || trie.concerns(state.trie_version, &partition.topic)
+        {
             state.route.clear();
             trie.for_each_match(&partition.topic, |_, inbox| {
                 if inbox.state() == InboxState::Open {
@@ -330,31 +441,34 @@ impl Core {
                     state.route.push(Target {
                         inbox: Arc::clone(inbox),
                         lane: Arc::clone(lane),
-                        filtered: inbox.interest.selector.is_some(),
-                        touched: false,
+                        filtered: inbox.interest.is_selective(),
                     });
                 }
+            });
+            state.is_special = state.route.iter().any(|target| {
+                let disconnects = matches!(target.inbox.overflow, Overflow::Disconnect { .. });
+                target.filtered || disconnects
             });
             state.may_block = state
                 .route
                 .iter()
                 .any(|target| matches!(target.inbox.overflow, Overflow::Block { .. }));
         }
-        state.resolved = true;
         state.snapshot_version = snapshot_version;
         state.trie_version = trie.version();
     }
 
     /// Writes the next messages into one chunk: as many as fit there, into a group, and into the
     /// subscriptions that block. At least one, or the reason why not.
-    #[inline]
+    #[inline(always)]
     fn write_group(
         &mut self,
         partition: &Partition,
         state: &PartitionState,
         messages: &[NewMessage<'_>],
         waited: Duration,
-        group: &mut Vec<usize>,
+        now_us: u64,
+        group: &mut Group,
     ) -> Option<Stop> {
         let mut room = Room { most: messages.len().min(GROUP), ask_filters: false };
         if state.may_block {
@@ -363,34 +477,86 @@ impl Core {
                 Err(stop) => return Some(stop),
             };
         }
-        for message in &messages[..room.most] {
+        let mut place = Place {
+            offset: partition.next_offset.get(),
+            published_us: now_us,
+            partition: partition.id,
+            sequence_low: self.log.next() as u32,
+        };
+        let messages = &messages[..room.most];
+        if room.ask_filters || !self.fits(messages.first()) {
+            return self.write_first(state, messages, place, room.ask_filters, waited, group);
+        }
+        let (mut at, mut left) = self.appender.span();
+        let whole = left;
+        for message in messages {
             // Checked by the publisher before it came here.
             let Ok(layout) = message.layout(&self.limits) else { break };
             let bytes = layout.bytes();
-            let at = match self.appender.room(bytes) {
-                Some(at) => at,
-                None if !group.is_empty() => break,
-                None if bytes > CHUNK_BYTES - FIRST_RECORD => {
-                    return self.write_large(partition, state, message, layout, waited, group);
-                }
-                None => match self.next_chunk(bytes) {
-                    Ok(at) => at,
-                    Err(stop) => return Some(stop),
-                },
-            };
-            // SAFETY: the appender's room is ours, aligned and large enough.
-            unsafe { message::write(at, message, layout, partition.id) };
-            if room.ask_filters {
-                // SAFETY: just written, and the chunk is ours.
-                let record = unsafe { Record::at(at as usize) };
-                let stop = self.decide(state, record, waited);
-                if stop.is_some() {
-                    return stop;
-                }
+            if bytes > left {
+                break;
             }
-            self.appender.commit(bytes);
-            group.push(at as usize);
+            prefetch::for_write(at as usize + AHEAD);
+            prefetch::for_write(at as usize + AHEAD + 64);
+            // SAFETY: the appender's span is ours, aligned and large enough.
+            unsafe { message::write(at, message, layout, place) };
+            // SAFETY: no more messages than a group holds.
+            unsafe { group.push_unchecked(at as usize) };
+            at = at.wrapping_add(bytes);
+            left -= bytes;
+            place.offset += 1;
+            place.sequence_low = place.sequence_low.wrapping_add(1);
         }
+        self.appender.commit(whole - left);
+        None
+    }
+
+    /// Whether `message` fits into the current chunk.
+    #[inline(always)]
+    fn fits(&self, message: Option<&NewMessage<'_>>) -> bool {
+        message
+            .and_then(|message| message.layout(&self.limits).ok())
+            .is_some_and(|layout| self.appender.room(layout.bytes()).is_some())
+    }
+
+    /// Writes the first of `messages` alone: it needs another chunk, or must be looked at first.
+    #[cold]
+    #[inline(never)]
+    fn write_first(
+        &mut self,
+        state: &PartitionState,
+        messages: &[NewMessage<'_>],
+        place: Place,
+        ask_filters: bool,
+        waited: Duration,
+        group: &mut Group,
+    ) -> Option<Stop> {
+        let message = messages.first()?;
+        // Checked by the publisher before it came here.
+        let Ok(layout) = message.layout(&self.limits) else { return Some(Stop::NoMemory) };
+        let bytes = layout.bytes();
+        if bytes > CHUNK_BYTES - FIRST_RECORD {
+            return self.write_large(state, message, layout, place, waited, group);
+        }
+        let at = match self.appender.room(bytes) {
+            Some(at) => at,
+            None => match self.next_chunk(bytes) {
+                Ok(at) => at,
+                Err(stop) => return Some(stop),
+            },
+        };
+        // SAFETY: the appender's room is ours, aligned and large enough.
+        unsafe { message::write(at, message, layout, place) };
+        if ask_filters {
+            // SAFETY: just written, and the chunk is ours.
+            let record = unsafe { Record::at(at as usize) };
+            let stop = self.decide(state, record, waited);
+            if stop.is_some() {
+                return stop;
+            }
+        }
+        self.appender.commit(bytes);
+        group.push(at as usize);
         None
     }
 
@@ -398,12 +564,12 @@ impl Core {
     #[cold]
     fn write_large(
         &mut self,
-        partition: &Partition,
         state: &PartitionState,
         message: &NewMessage<'_>,
         layout: Layout,
+        place: Place,
         waited: Duration,
-        group: &mut Vec<usize>,
+        group: &mut Group,
     ) -> Option<Stop> {
         let stop = self.make_room(layout.bytes() + FIRST_RECORD);
         if stop.is_some() {
@@ -413,7 +579,7 @@ impl Core {
             return Some(Stop::NoMemory);
         };
         // SAFETY: the block is new, aligned and large enough.
-        unsafe { message::write(at, message, layout, partition.id) };
+        unsafe { message::write(at, message, layout, place) };
         // SAFETY: just written, and the block is ours.
         let record = unsafe { Record::at(at as usize) };
         let stop = self.decide(state, record, waited);
@@ -477,26 +643,29 @@ impl Core {
         None
     }
 
-    /// Gives the records at `addresses`, all in one chunk, their place, and pushes them.
-    #[inline]
+    /// Takes the records at `addresses`, all in one chunk, into the log, and pushes them.
+    #[inline(always)]
     fn publish(
         &mut self,
+        partition: &Partition,
         state: &mut PartitionState,
         addresses: &[usize],
         now_us: u64,
         outcome: &mut Outcome,
     ) {
-        for &address in addresses {
-            let at = std::ptr::with_exposed_provenance_mut(address);
-            // SAFETY: a record of ours that nobody else has seen yet.
-            unsafe { message::stamp(at, state.next_offset, now_us, self.log.next()) };
-            self.log.append(address);
-            state.next_offset += 1;
-        }
+        self.log.append(addresses);
+        partition.next_offset.add(addresses.len() as u64);
         self.log.publish();
         let mut ended = false;
-        for target in &mut state.route {
+        for target in &state.route {
             let overflow = target.inbox.overflow;
+            // Another partition, or another shard, may have disconnected it.
+            if matches!(overflow, Overflow::Disconnect { .. })
+                && target.inbox.state() != InboxState::Open
+            {
+                ended = true;
+                continue;
+            }
             let (pushed, matched) = if target.filtered {
                 self.push_filtered(target, addresses, now_us)
             } else {
@@ -509,11 +678,13 @@ impl Core {
                 );
                 (pushed, addresses.len())
             };
-            target.touched |= pushed != Pushed::default();
-            outcome.matched += matched as u64;
-            outcome.enqueued += u64::from(pushed.enqueued);
-            outcome.dropped += u64::from(pushed.dropped);
-            if pushed.disconnect {
+            outcome.add(matched, pushed);
+            // SYNC asleep: pairs with WaitCell::prepare.
+            light_fence();
+            if pushed != Pushed::default() && target.inbox.arrivals.is_armed() {
+                self.wake(target);
+            }
+            if pushed.disconnect() {
                 target.inbox.advance(InboxState::Disconnected);
                 self.errands.push(Arc::clone(&target.inbox));
                 tracing::warn!(
@@ -535,45 +706,22 @@ impl Core {
         addresses: &[usize],
         now_us: u64,
     ) -> (Pushed, usize) {
-        self.wanted.clear();
+        let mut wanted = Group::new();
         for &address in addresses {
             // SAFETY: written and not let go.
             let record = unsafe { Record::at(address) };
             if target.inbox.interest.selects(record, &self.context) {
-                self.wanted.push(address);
+                wanted.push(address);
             }
         }
         let pushed = target.lane.push(
             &mut self.held,
-            &self.wanted,
+            &wanted,
             &mut self.appender,
             target.inbox.overflow,
             now_us,
         );
-        (pushed, self.wanted.len())
-    }
-
-    /// What an append ends with: counts, and a look for consumers that sleep.
-    #[inline]
-    fn end(&mut self, partition: &Partition, state: &mut PartitionState, appended: &Appended) {
-        if appended.count == 0 {
-            return;
-        }
-        partition.published.add(appended.count as u64);
-        self.figures.published.add(appended.count as u64);
-        // SYNC asleep: pairs with WaitCell::prepare.
-        light_fence();
-        for target in &mut state.route {
-            if std::mem::take(&mut target.touched) && target.inbox.arrivals.is_armed() {
-                self.errands.push(Arc::clone(&target.inbox));
-            }
-        }
-    }
-
-    #[inline]
-    fn now_us(&mut self) -> u64 {
-        self.last_us = self.last_us.max(self.clock.unix_us());
-        self.last_us
+        (pushed, wanted.len())
     }
 
     /// Ends the current chunk and begins another, letting old ones expire to stay in the budget.
@@ -651,15 +799,9 @@ impl Core {
             // SAFETY: checked just above; the baton is held.
             let state = unsafe { &mut *state };
             state.deleted = true;
+            state.snapshot_version = UNRESOLVED;
             state.route = Vec::new();
         });
-    }
-
-    /// The offset that the next message of `partition` gets.
-    pub(crate) fn next_offset(&mut self, partition: &Partition) -> u64 {
-        assert_eq!(partition.shard, self.held.shard, "a partition stays on its shard");
-        // SAFETY: checked just above; the baton is held.
-        partition.state.with_mut(|state| unsafe { (*state).next_offset })
     }
 
     /// Refuses every append from now on.

@@ -93,7 +93,7 @@ mod tests {
     fn a_value_loaded_after_its_version_is_not_older() {
         let rounds: u64 = if cfg!(miri) { 200 } else { 100_000 };
         let snapshot = Snapshot::new(Arc::new(0));
-        crate::sync::thread::scope(|scope| {
+        std::thread::scope(|scope| {
             scope.spawn(|| (1..=rounds).for_each(|value| snapshot.store(Arc::new(value))));
             scope.spawn(|| {
                 while snapshot.version() < rounds {

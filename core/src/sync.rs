@@ -35,11 +35,6 @@ mod imp {
         }
 
         #[inline(always)]
-        pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
-            f(self.0.get())
-        }
-
-        #[inline(always)]
         pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
             f(self.0.get())
         }
@@ -63,6 +58,10 @@ mod imp {
 
 pub(crate) use imp::*;
 pub(crate) use std::sync::atomic::Ordering;
+
+/// A reference count that the models have no reason to watch: what it counts does not depend on it
+/// for its order.
+pub(crate) use std::sync::Arc as PlainArc;
 
 #[cfg(not(slipring_loom))]
 pub(crate) use std::sync::OnceLock;
@@ -162,6 +161,38 @@ pub(crate) use asymmetric::{heavy_fence, light_fence, register as register_asymm
 /// lines that the prefetcher fetches together.
 pub(crate) type CachePadded<T> = crossbeam_utils::CachePadded<T>;
 
+/// A number that tells this thread from every other that ever was; never 0.
+#[inline]
+pub(crate) fn thread_token() -> u64 {
+    token::THIS_THREAD.with(|token| match token.get() {
+        0 => token::assign(token),
+        token => token,
+    })
+}
+
+mod token {
+    use std::cell::Cell;
+
+    #[cfg(not(slipring_loom))]
+    thread_local! {
+        pub(super) static THIS_THREAD: Cell<u64> = const { Cell::new(0) };
+    }
+
+    #[cfg(slipring_loom)]
+    loom::thread_local! {
+        pub(super) static THIS_THREAD: Cell<u64> = Cell::new(0);
+    }
+
+    #[cold]
+    pub(super) fn assign(token: &Cell<u64>) -> u64 {
+        static LAST: std::sync::Mutex<u64> = std::sync::Mutex::new(0);
+        let mut last = LAST.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        *last += 1;
+        token.set(*last);
+        *last
+    }
+}
+
 /// A count that one thread at a time adds to and others may read: no read-modify-write.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -195,7 +226,9 @@ pub(crate) mod epoch {
     #[cfg(not(slipring_loom))]
     mod imp {
         #[derive(Debug)]
-        pub(crate) struct Guard(crossbeam_epoch::Guard);
+        pub(crate) struct Guard(
+            #[expect(dead_code, reason = "kept for its drop")] crossbeam_epoch::Guard,
+        );
 
         #[inline]
         pub(crate) fn pin() -> Guard {

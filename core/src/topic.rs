@@ -32,7 +32,7 @@ const ANY: &str = "**";
 /// begins, so that of a trailing `/` is the length of the text.
 ///
 /// ```
-/// use slipring::error::NameRule;
+/// use slipring::NameRule;
 ///
 /// assert!(slipring::validate_name("sports/cricket").is_ok());
 /// let refusal = slipring::validate_name("sports//cricket").unwrap_err();
@@ -147,8 +147,12 @@ impl Pattern {
     /// Whether the pattern matches `topic`, which must be a valid name (else the answer is
     /// arbitrary). Takes at most (segments of the pattern) x (segments of the topic) comparisons
     /// of one segment; does not allocate.
+    #[inline]
     pub fn matches(&self, topic: &str) -> bool {
         let pattern = self.as_str();
+        if pattern == topic {
+            return true;
+        }
         if pattern.starts_with('*') && is_system(topic) {
             return false;
         }
@@ -281,53 +285,64 @@ fn canonical(pattern: &str) -> String {
     out
 }
 
-/// The segment at the head of `text`, and what follows its `/`; `None` where the text has ended.
-#[inline]
-fn split_segment(text: Option<&[u8]>) -> Option<(&[u8], Option<&[u8]>)> {
-    let text = text?;
-    match text.iter().position(|&byte| byte == b'/') {
-        Some(at) => Some((&text[..at], Some(&text[at + 1..]))),
-        None => Some((text, None)),
-    }
-}
-
-/// Takes the topic's segments from the left; a mismatch lets the last `**` eat one more segment.
+/// Compares from the left; a mismatch lets the last `**` eat one more segment.
 ///
 /// Only the last `**` ever needs to: whatever an earlier one could eat, the last one can too.
 fn matches_from_the_left(pattern: &[u8], topic: &[u8]) -> bool {
-    let mut pattern = Some(pattern);
-    let mut topic = Some(topic);
-    // What follows the last `**`, and the topic from where it would eat its next segment.
-    let mut retry: Option<(Option<&[u8]>, Option<&[u8]>)> = None;
+    let (mut in_pattern, mut in_topic) = (0, 0);
+    // Where the pattern goes on behind the last `**`, and where that `**` ends in the topic.
+    let mut retry: Option<(usize, usize)> = None;
     loop {
-        match (split_segment(pattern), split_segment(topic)) {
-            (None, None) => return true,
-            (Some((b"**", None)), _) => return true,
-            (Some((b"**", rest)), _) => {
-                retry = Some((rest, topic));
-                pattern = rest;
+        let common = common_len(&pattern[in_pattern..], &topic[in_topic..]);
+        in_pattern += common;
+        in_topic += common;
+        match (&pattern[in_pattern..], in_topic == topic.len()) {
+            ([], true) | (b"**", _) | (b"/**", true) => return true,
+            ([b'*', b'*', ..], _) => {
+                in_pattern += b"**/".len();
+                retry = Some((in_pattern, in_topic));
                 continue;
             }
-            (Some((wanted, pattern_rest)), Some((found, topic_rest)))
-                if wanted == b"*" || wanted == found =>
-            {
-                pattern = pattern_rest;
-                topic = topic_rest;
+            // A name has no empty segment, so there is one here unless the topic has ended.
+            ([b'*', ..], false) => {
+                in_pattern += 1;
+                in_topic = segment_end(topic, in_topic);
                 continue;
             }
-            (Some(_), None) => return false, // the retries only leave less of the topic
+            // The topic is too short already, and the `**` would leave less of it.
+            (_, true) => return false,
             _ => {}
         }
-        let Some((after, from)) = retry else {
+        let Some((after, eaten)) = retry else {
             return false;
         };
-        let Some((_, rest)) = split_segment(from) else {
+        in_pattern = after;
+        in_topic = segment_end(topic, eaten) + 1;
+        if in_topic >= topic.len() {
             return false;
-        };
-        retry = Some((after, rest));
-        pattern = after;
-        topic = rest;
+        }
+        retry = Some((after, in_topic));
     }
+}
+
+/// Where the segment that has a byte at `from` ends.
+#[inline]
+fn segment_end(text: &[u8], from: usize) -> usize {
+    text[from..].iter().position(|&byte| byte == b'/').map_or(text.len(), |len| from + len)
+}
+
+/// How many bytes both begin with.
+#[inline]
+fn common_len(one: &[u8], other: &[u8]) -> usize {
+    let mut len = 0;
+    while let (Some(one), Some(other)) = (one[len..].first_chunk(), other[len..].first_chunk()) {
+        let different = u64::from_le_bytes(*one) ^ u64::from_le_bytes(*other);
+        if different != 0 {
+            return len + (different.trailing_zeros() / 8) as usize;
+        }
+        len += size_of::<u64>();
+    }
+    len + one[len..].iter().zip(&other[len..]).take_while(|(one, other)| one == other).count()
 }
 
 #[cfg(test)]

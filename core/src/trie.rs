@@ -29,13 +29,13 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc; // immutable data only: who reads it got it through a Snapshot
 
-use ahash::RandomState;
-
-use crate::overlay::{Overlay, Table, Tree, Value};
+use crate::leaf::{Added, Leaf, LeafKind, Removed};
+use crate::overlay::{Overlay, Table, Value};
+use crate::path::{
+    Follows, Hasher, Path, ROOT_ANCHOR, Step, TopicHashes, Wildcard, anchor_key, counter_key,
+};
+use crate::recent::Recent;
 use crate::topic::{MAX_NAME_SEGMENTS, Pattern};
-
-/// How many of the latest changes [`Trie::concerns`] remembers at least; at most twice as many.
-pub const RECENT_CHANGES: u64 = 64;
 
 /// An immutable set of (pattern, id, value); see the module's head. An id may have several
 /// patterns.
@@ -126,9 +126,10 @@ impl<V: Clone> Trie<V> {
     /// patterns do.
     #[inline]
     pub fn for_each_match(&self, topic: &str, f: impl FnMut(u64, &V)) {
-        let Some(topic_hashes) = TopicHashes::of(topic, &self.hasher) else {
+        let mut topic_hashes = TopicHashes::new();
+        if !topic_hashes.fill(topic, &self.hasher) {
             return;
-        };
+        }
         let mut hits = Hits::new();
         Walk {
             trie: self,
@@ -159,6 +160,8 @@ impl<V: Clone> Trie<V> {
 
     /// Whether one of the changes since `since_version` of this trie is to a pattern that matches
     /// `topic`; also true where that is not known, because it is too long ago.
+    ///
+    /// The last [`RECENT_CHANGES`](crate::recent::RECENT_CHANGES) changes are always known.
     pub fn concerns(&self, since_version: u64, topic: &str) -> bool {
         let Some(changes) = self.version.checked_sub(since_version) else {
             return true;
@@ -369,219 +372,6 @@ impl Write {
     }
 }
 
-// ---------------------------------------------------------------------------------------------
-// Keys
-
-/// Hashes segments, runs and paths.
-#[derive(Clone)]
-struct Hasher {
-    /// Random, so that nobody can choose segments that collide.
-    secrets: [u64; 2],
-    /// All ones; tests clear bits to make collisions.
-    key_mask: u64,
-}
-
-/// Any odd number does: the hash of a run is a polynomial in it over its segments' hashes.
-const RUN_BASE: u64 = 0x9e37_79b9_7f4a_7c15;
-const ROOT_ANCHOR: u64 = 0;
-
-const fn powers(base: u64) -> [u64; MAX_NAME_SEGMENTS + 1] {
-    let mut powers = [1u64; MAX_NAME_SEGMENTS + 1];
-    let mut at = 1;
-    while at <= MAX_NAME_SEGMENTS {
-        powers[at] = powers[at - 1].wrapping_mul(base);
-        at += 1;
-    }
-    powers
-}
-
-static RUN_POWERS: [u64; MAX_NAME_SEGMENTS + 1] = powers(RUN_BASE);
-
-/// The two halves of the full product, folded: mixes every bit of both into every bit.
-#[inline(always)]
-fn fold(one: u64, other: u64) -> u64 {
-    let product = u128::from(one) * u128::from(other);
-    (product as u64) ^ (product >> 64) as u64
-}
-
-const ODD: [u64; 4] =
-    [0xa076_1d64_78bd_642f, 0xe703_7ed1_a0b4_28db, 0x8ebc_6af0_9c88_c6e3, 0x5899_65cc_7537_4cc3];
-
-impl Hasher {
-    fn new(key_mask: u64) -> Self {
-        let random = RandomState::new();
-        Self { secrets: [random.hash_one(1), random.hash_one(2)], key_mask }
-    }
-
-    /// The key of what lies `run_len` segments with the hash `run` behind `anchor`.
-    #[inline(always)]
-    fn key(&self, anchor: u64, run: u64, run_len: usize, follows: Follows) -> u64 {
-        let what = (run_len as u64) << 1 | follows as u64;
-        fold(anchor ^ run ^ ODD[0], ODD[1].wrapping_mul(what << 1 | 1)) & self.key_mask
-    }
-
-    /// Hashes the segment that begins at `start`; gives the hash and where the segment ends.
-    ///
-    /// Eight bytes a step, from the segment's start, the rest masked: the hash depends on nothing
-    /// but the segment.
-    #[inline(always)]
-    fn segment(&self, text: &[u8], start: usize) -> (u64, usize) {
-        const LOW: u64 = 0x0101_0101_0101_0101;
-        const HIGH: u64 = 0x8080_8080_8080_8080;
-        let mut hash = self.secrets[0];
-        let mut at = start;
-        loop {
-            let (word, valid) = load_word(text, at);
-            let zero_at_slash = word ^ (LOW * b'/' as u64);
-            let slashes = zero_at_slash.wrapping_sub(LOW) & !zero_at_slash & HIGH;
-            let len = ((slashes.trailing_zeros() / 8) as usize).min(valid);
-            if len < 8 {
-                let masked = word & !(u64::MAX << (len * 8));
-                let end = at + len;
-                let tagged = self.secrets[1] ^ ((end - start) as u64).wrapping_mul(ODD[2]);
-                return (fold(hash ^ masked, tagged), end);
-            }
-            hash = fold(hash ^ word, self.secrets[1]);
-            at += 8;
-        }
-    }
-}
-
-/// Up to eight bytes of `text` from `at`, the first lowest, and how many there are.
-#[inline(always)]
-fn load_word(text: &[u8], at: usize) -> (u64, usize) {
-    if let Some(bytes) = text.get(at..at + 8) {
-        let mut word = [0; 8];
-        word.copy_from_slice(bytes);
-        return (u64::from_le_bytes(word), 8);
-    }
-    let valid = text.len() - at;
-    if valid == 0 {
-        return (0, 0);
-    }
-    if let Some(bytes) = text.last_chunk::<8>() {
-        return (u64::from_le_bytes(*bytes) >> ((8 - valid) * 8), valid);
-    }
-    let mut word = [0; 8];
-    word[..valid].copy_from_slice(&text[at..]);
-    (u64::from_le_bytes(word), valid)
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Wildcard {
-    One,
-    Any,
-}
-
-/// What is behind a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Follows {
-    End = 0,
-    Wildcard = 1,
-}
-
-/// The anchor behind a wildcard that is behind `branch`.
-#[inline(always)]
-fn anchor_key(branch: u64, wildcard: Wildcard) -> u64 {
-    match wildcard {
-        Wildcard::One => fold(branch ^ ODD[2], ODD[0]),
-        Wildcard::Any => fold(branch ^ ODD[3], ODD[0]),
-    }
-}
-
-fn counter_key(anchor: u64, follows: Follows, run_len: usize) -> u64 {
-    fold(anchor ^ ODD[1], ODD[3].wrapping_mul((run_len as u64) << 2 | (follows as u64) << 1 | 1))
-}
-
-/// The keys on the way to a pattern's leaf.
-struct Path {
-    steps: [Step; MAX_NAME_SEGMENTS],
-    len: usize,
-    leaf_key: u64,
-    tail_len: usize,
-}
-
-/// A run and the wildcard behind it.
-#[derive(Clone, Copy)]
-struct Step {
-    run_len: usize,
-    branch: u64,
-    wildcard: Wildcard,
-    /// The anchor behind the wildcard.
-    anchor: u64,
-}
-
-impl Path {
-    fn of(pattern: &Pattern, hasher: &Hasher) -> Self {
-        let none = Step { run_len: 0, branch: 0, wildcard: Wildcard::One, anchor: 0 };
-        let mut path = Self { steps: [none; MAX_NAME_SEGMENTS], len: 0, leaf_key: 0, tail_len: 0 };
-        let text = pattern.as_str().as_bytes();
-        let (mut anchor, mut run, mut run_len) = (ROOT_ANCHOR, 0u64, 0);
-        let mut start = 0;
-        while start <= text.len() {
-            let (hash, end) = hasher.segment(text, start);
-            let wildcard = match &text[start..end] {
-                b"*" => Some(Wildcard::One),
-                b"**" => Some(Wildcard::Any),
-                _ => None,
-            };
-            start = end + 1;
-            let Some(wildcard) = wildcard else {
-                run = run.wrapping_mul(RUN_BASE).wrapping_add(hash);
-                run_len += 1;
-                continue;
-            };
-            let branch = hasher.key(anchor, run, run_len, Follows::Wildcard);
-            anchor = anchor_key(branch, wildcard);
-            path.steps[path.len] = Step { run_len, branch, wildcard, anchor };
-            path.len += 1;
-            (run, run_len) = (0, 0);
-        }
-        path.leaf_key = hasher.key(anchor, run, run_len, Follows::End);
-        path.tail_len = run_len;
-        path
-    }
-
-    fn steps(&self) -> &[Step] {
-        &self.steps[..self.len]
-    }
-}
-
-/// The prefix hashes of a topic, from which any run's hash takes a multiplication.
-struct TopicHashes {
-    prefixes: [u64; MAX_NAME_SEGMENTS + 1],
-    depth: usize,
-}
-
-impl TopicHashes {
-    /// `None` if there are too many segments for any pattern to match.
-    #[inline(always)]
-    fn of(topic: &str, hasher: &Hasher) -> Option<Self> {
-        let text = topic.as_bytes();
-        let mut hashes = Self { prefixes: [0; MAX_NAME_SEGMENTS + 1], depth: 0 };
-        let mut start = 0;
-        let mut prefix = 0u64;
-        loop {
-            let (hash, end) = hasher.segment(text, start);
-            prefix = prefix.wrapping_mul(RUN_BASE).wrapping_add(hash);
-            hashes.depth += 1;
-            *hashes.prefixes.get_mut(hashes.depth)? = prefix;
-            if end >= text.len() {
-                return Some(hashes);
-            }
-            start = end + 1;
-        }
-    }
-
-    #[inline(always)]
-    fn run(&self, from: usize, len: usize) -> u64 {
-        self.prefixes[from + len].wrapping_sub(self.prefixes[from].wrapping_mul(RUN_POWERS[len]))
-    }
-}
-
-// ---------------------------------------------------------------------------------------------
-// Parts
-
 /// Which lengths of runs there are behind the wildcards behind a run: bit n for length n. A run
 /// behind a wildcard has 31 segments at most.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -637,154 +427,19 @@ impl Root {
     }
 }
 
-/// The entries of one pattern (of several, where their keys collide).
-struct Leaf<V>(Arc<LeafKind<V>>);
-
-enum LeafKind<V> {
-    One { pattern: Pattern, id: u64, value: V },
-    Many { pattern: Pattern, entries: Tree<V> },
-    Collided(Vec<Leaf<V>>),
-}
-
-impl<V> Clone for Leaf<V> {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl<V> Value for Leaf<V> {
-    fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
-struct Added<V> {
-    leaf: Leaf<V>,
-    is_new: bool,
-    is_new_pattern: bool,
-}
-
-struct Removed<V> {
-    leaf: Option<Leaf<V>>,
-    was_last_of_pattern: bool,
-}
-
-impl<V: Clone> Leaf<V> {
-    fn one(pattern: Pattern, id: u64, value: V) -> Self {
-        Self(Arc::new(LeafKind::One { pattern, id, value }))
-    }
-
-    fn with(&self, pattern: &Pattern, id: u64, value: V) -> Added<V> {
-        let kind = match &*self.0 {
-            LeafKind::One { pattern: mine, id: my_id, value: my_value } if mine == pattern => {
-                let is_new = *my_id != id;
-                if !is_new {
-                    let leaf = Self::one(mine.clone(), id, value);
-                    return Added { leaf, is_new, is_new_pattern: false };
-                }
-                let mut entries = Tree::new();
-                entries.insert(*my_id, my_value.clone());
-                entries.insert(id, value);
-                LeafKind::Many { pattern: mine.clone(), entries }
-            }
-            LeafKind::Many { pattern: mine, entries } if mine == pattern => {
-                let mut more = entries.clone();
-                more.insert(id, value);
-                let is_new = more.len() > entries.len();
-                let kind = LeafKind::Many { pattern: mine.clone(), entries: more };
-                return Added { leaf: Self(Arc::new(kind)), is_new, is_new_pattern: false };
-            }
-            LeafKind::Collided(leaves) => return Self::with_in(leaves, pattern, id, value),
-            _ => {
-                let leaves = vec![self.clone(), Self::one(pattern.clone(), id, value)];
-                let leaf = Self(Arc::new(LeafKind::Collided(leaves)));
-                return Added { leaf, is_new: true, is_new_pattern: true };
-            }
-        };
-        Added { leaf: Self(Arc::new(kind)), is_new: true, is_new_pattern: false }
-    }
-
-    fn with_in(leaves: &[Self], pattern: &Pattern, id: u64, value: V) -> Added<V> {
-        let mut leaves = leaves.to_vec();
-        let (is_new, is_new_pattern) =
-            match leaves.iter_mut().find(|leaf| leaf.pattern() == Some(pattern)) {
-                Some(found) => {
-                    let added = found.with(pattern, id, value);
-                    *found = added.leaf;
-                    (added.is_new, false)
-                }
-                None => {
-                    leaves.push(Self::one(pattern.clone(), id, value));
-                    (true, true)
-                }
-            };
-        Added { leaf: Self(Arc::new(LeafKind::Collided(leaves))), is_new, is_new_pattern }
-    }
-
-    /// `None` if the entry is not here.
-    fn without(&self, pattern: &Pattern, id: u64) -> Option<Removed<V>> {
-        match &*self.0 {
-            LeafKind::One { pattern: mine, id: my_id, .. } => (mine == pattern && *my_id == id)
-                .then_some(Removed { leaf: None, was_last_of_pattern: true }),
-            LeafKind::Many { pattern: mine, entries } => {
-                if mine != pattern || entries.get(id).is_none() {
-                    return None;
-                }
-                let mut fewer = entries.clone();
-                fewer.remove(id);
-                let kind = match fewer.single() {
-                    Some((id, value)) => {
-                        LeafKind::One { pattern: mine.clone(), id, value: value.clone() }
-                    }
-                    None => LeafKind::Many { pattern: mine.clone(), entries: fewer },
-                };
-                let leaf = Some(Self(Arc::new(kind)));
-                Some(Removed { leaf, was_last_of_pattern: false })
-            }
-            LeafKind::Collided(leaves) => {
-                let at = leaves.iter().position(|leaf| leaf.pattern() == Some(pattern))?;
-                let Removed { leaf, was_last_of_pattern } = leaves[at].without(pattern, id)?;
-                let mut leaves = leaves.clone();
-                match leaf {
-                    Some(leaf) => leaves[at] = leaf,
-                    None => drop(leaves.swap_remove(at)),
-                }
-                let leaf = match &*leaves {
-                    [only] => only.clone(),
-                    _ => Self(Arc::new(LeafKind::Collided(leaves))),
-                };
-                Some(Removed { leaf: Some(leaf), was_last_of_pattern })
-            }
-        }
-    }
-}
-
-impl<V> Leaf<V> {
-    fn pattern(&self) -> Option<&Pattern> {
-        match &*self.0 {
-            LeafKind::One { pattern, .. } | LeafKind::Many { pattern, .. } => Some(pattern),
-            LeafKind::Collided(_) => None,
-        }
-    }
-}
-
-// ---------------------------------------------------------------------------------------------
-// Matching
+/// How many leaves a match notes without allocating.
+const FIRST_HITS: usize = 8;
 
 /// The leaves that a topic may reach.
 struct Hits<'t, V> {
-    first: [Option<&'t Leaf<V>>; Hits::<()>::FIRST],
+    first: [Option<&'t Leaf<V>>; FIRST_HITS],
     len: usize,
     more: Vec<&'t Leaf<V>>,
 }
 
-impl Hits<'_, ()> {
-    const FIRST: usize = 8;
-}
-
 impl<'t, V: Clone> Hits<'t, V> {
     fn new() -> Self {
-        Self { first: [None; Hits::<()>::FIRST], len: 0, more: vec![] }
+        Self { first: [None; FIRST_HITS], len: 0, more: vec![] }
     }
 
     #[inline(always)]
@@ -801,7 +456,7 @@ impl<'t, V: Clone> Hits<'t, V> {
     /// Compares the patterns with the topic and calls `f` once for each id.
     #[inline(always)]
     fn report(&self, topic: &str, mut f: impl FnMut(u64, &V)) {
-        let mut ids = [0; Hits::<()>::FIRST];
+        let mut ids = [0; FIRST_HITS];
         let mut count = 0;
         for leaf in self.first[..self.len].iter().flatten() {
             match &*leaf.0 {
@@ -836,24 +491,6 @@ impl<'t, V: Clone> Hits<'t, V> {
             if !reported.contains(&id) {
                 f(id, value);
             }
-        }
-    }
-}
-
-impl<V: Clone> Leaf<V> {
-    fn collect<'t>(&'t self, topic: &str, found: &mut Vec<(u64, &'t V)>) {
-        match &*self.0 {
-            LeafKind::One { pattern, id, value } => {
-                if pattern.matches(topic) {
-                    found.push((*id, value));
-                }
-            }
-            LeafKind::Many { pattern, entries } => {
-                if pattern.matches(topic) {
-                    entries.for_each(&mut |id, value| found.push((id, value)));
-                }
-            }
-            LeafKind::Collided(leaves) => leaves.iter().for_each(|leaf| leaf.collect(topic, found)),
         }
     }
 }
@@ -939,7 +576,9 @@ impl<V: Clone> Walk<'_, '_, V> {
     fn leaf(&mut self, anchor: u64, run_len: usize) {
         let run = self.topic.run(self.topic.depth - run_len, run_len);
         let key = self.trie.hasher.key(anchor, run, run_len, Follows::End);
-        if let Some(leaf) = self.trie.leaves.get(key) {
+        if self.trie.leaves.may_have(key)
+            && let Some(leaf) = self.trie.leaves.get(key)
+        {
             self.hits.push(leaf);
         }
     }
@@ -947,9 +586,17 @@ impl<V: Clone> Walk<'_, '_, V> {
     /// Follows the runs from `position` that have a wildcard behind them.
     #[inline(always)]
     fn branches(&mut self, anchor: u64, position: usize, run_lens: u32, is_behind_any: bool) {
+        let key = |walk: &Self, run_len| {
+            let run = walk.topic.run(position, run_len);
+            walk.trie.hasher.key(anchor, run, run_len, Follows::Wildcard)
+        };
+        // First all filters, without a branch that could be mispredicted.
+        let mut likely = 0;
         each_bit(run_lens & bits_up_to(self.topic.depth - position), |run_len| {
-            let run = self.topic.run(position, run_len);
-            let key = self.trie.hasher.key(anchor, run, run_len, Follows::Wildcard);
+            likely |= u32::from(self.trie.branches.may_have(key(self, run_len))) << run_len;
+        });
+        each_bit(likely, |run_len| {
+            let key = key(self, run_len);
             if let Some(&branch) = self.trie.branches.get(key) {
                 self.branch(key, branch, position + run_len, is_behind_any);
             }
@@ -998,55 +645,6 @@ impl<V: Clone> Walk<'_, '_, V> {
             let from = position;
             self.pending.push(Pending { anchor, from, until, run_lens, is_behind_any: true });
         }
-    }
-}
-
-// ---------------------------------------------------------------------------------------------
-// Recent changes
-
-/// The patterns of the latest changes, newest first: a list that grows to [`RECENT_CHANGES`], and
-/// the full one before it.
-#[derive(Clone, Default)]
-struct Recent {
-    newer: Option<Arc<Change>>,
-    newer_len: u64,
-    older: Option<Arc<Change>>,
-}
-
-struct Change {
-    pattern: Pattern,
-    before: Option<Arc<Self>>,
-}
-
-impl Recent {
-    fn push(&mut self, pattern: Pattern) {
-        if self.newer_len == RECENT_CHANGES {
-            self.older = self.newer.take();
-            self.newer_len = 0;
-        }
-        self.newer = Some(Arc::new(Change { pattern, before: self.newer.take() }));
-        self.newer_len += 1;
-    }
-
-    fn concern(&self, changes: u64, topic: &str) -> bool {
-        if changes > self.newer_len && self.older.is_none() {
-            return true;
-        }
-        if changes > self.newer_len + RECENT_CHANGES {
-            return true;
-        }
-        let mut left = changes;
-        for list in [&self.newer, &self.older] {
-            let mut next = list.as_deref();
-            while let (Some(change), true) = (next, left > 0) {
-                if change.pattern.matches(topic) {
-                    return true;
-                }
-                next = change.before.as_deref();
-                left -= 1;
-            }
-        }
-        false
     }
 }
 

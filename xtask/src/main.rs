@@ -1,2 +1,42 @@
-//! The project's own commands: `cargo xtask test`, `tidy`, `bench-compare`.
-fn main() {}
+//! The project's own commands, run as `cargo xtask <command>`.
+//!
+//! Each command is one file: `steps` (test), `tidy`, `mutations`, `compare` (bench-compare).
+
+mod compare;
+mod layers;
+mod mutations;
+mod shell;
+mod source;
+mod steps;
+mod tidy;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+cargo xtask test [--no-skip]      everything a change must pass; --no-skip: a missing tool is a failure
+cargo xtask tidy                  layering, unsafe rooms, banned words, file lengths, SYNC pairs
+cargo xtask mutations [--only N]  weaken one ordering at a time: the loom model must notice
+cargo xtask bench-compare [--only A,B] [--quick] [--check]
+                                  slipring beside its peers; --quick: under three minutes;
+                                  --check: exit 1 when a bar fails";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["test"] => steps::run(steps::Missing::Skip),
+        ["test", "--no-skip"] => steps::run(steps::Missing::Fail),
+        ["tidy"] => tidy::run(),
+        ["mutations"] => mutations::run(None),
+        ["mutations", "--only", name] => mutations::run(Some(name)),
+        ["bench-compare", options @ ..] => compare::run(options),
+        _ => Err(format!("usage:\n{USAGE}")),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}

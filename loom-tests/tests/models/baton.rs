@@ -18,6 +18,10 @@ struct Count {
 impl Guarded for Count {
     type Errands = Vec<Arc<AtomicU32>>;
 
+    fn has_errands(&self) -> bool {
+        !self.errands.is_empty()
+    }
+
     fn take_errands(&mut self, errands: &mut Self::Errands) {
         errands.append(&mut self.errands);
     }

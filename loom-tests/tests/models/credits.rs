@@ -88,7 +88,7 @@ fn a_waiting_consumer_is_woken_by_a_publish() {
         let publisher = thread::spawn(move || {
             assert_eq!(theirs.publish(8), ENQUEUED);
         });
-        assert!(consumer.wait());
+        assert!(consumer.wait(&world));
         assert_eq!(consumer.next(&world), Received::Message(0));
         publisher.join().unwrap();
     });
@@ -101,7 +101,7 @@ fn a_waiting_consumer_is_woken_by_close() {
         let mut consumer = world.subscribe(1, Overflow::DropNewest, 1, false);
         let ending = consumer.ending();
         let closer = thread::spawn(move || ending.close());
-        assert!(!consumer.wait());
+        assert!(!consumer.wait(&world));
         closer.join().unwrap();
     });
 }

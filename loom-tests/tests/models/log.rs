@@ -30,7 +30,7 @@ impl Writer {
         watch_write(at);
         self.appender.commit(RECORD);
         let sequence = self.log.next();
-        self.log.append(at);
+        self.log.append(&[at]);
         let chunk = self.appender.seal().unwrap();
         self.log.retain(chunk, sequence);
         self.log.publish();

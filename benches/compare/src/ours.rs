@@ -1,0 +1,410 @@
+//! slipring's side of every comparison: the only file here that knows its API.
+
+use std::hint::{black_box, spin_loop};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::{Duration, Instant};
+
+use slipring::internals::{Snapshot, Trie};
+use slipring::{
+    Broker, Filter, Message, NewMessage, Overflow, Pattern, Subscription, Topic, WaitStrategy,
+};
+
+use crate::cpu::{self, Role};
+use crate::harness::{
+    BURST, CAPACITY, Latencies, Payload, Tally, pair, payload, ping_pong, pinned, sequence_of,
+    spin_for, stamp,
+};
+use crate::peers::park::time_wakes;
+use crate::side::{Router, Side, Stalled};
+
+const TOPIC: &str = "bench/topic";
+const PATTERN: &str = "bench/*";
+/// The largest batch of any comparison.
+const MAX_BATCH: usize = 64;
+/// What one poll takes at most.
+const POLL: usize = 256;
+const BUDGET_BYTES: usize = 64 << 20;
+/// Large payloads: room for a window of them.
+const LARGE_BUDGET_BYTES: usize = 256 << 20;
+const LARGE_WINDOW: usize = 32;
+
+/// slipring.
+pub(crate) fn side() -> Option<&'static dyn Side> {
+    Some(&Slipring)
+}
+
+struct Slipring;
+
+fn broker(budget_bytes: usize) -> Broker {
+    let builder = Broker::builder().shards(1).memory_budget(budget_bytes);
+    builder.build().expect("a broker is built")
+}
+
+fn topic(broker: &Broker, name: &str) -> Topic {
+    broker.topic(name).expect("a topic is made")
+}
+
+/// An at-most-once subscription that blocks its publisher when it is full.
+fn subscribe(broker: &Broker, pattern: &str, capacity: usize) -> Subscription {
+    broker
+        .subscription(pattern)
+        .capacity(capacity)
+        .overflow(Overflow::Block { timeout: None })
+        .wait(WaitStrategy::BusySpin)
+        .open()
+        .expect("a subscription opens")
+}
+
+/// A subscription that nobody reads.
+fn leave(broker: &Broker, pattern: &str, overflow: Overflow) -> Subscription {
+    let builder = broker.subscription(pattern).capacity(CAPACITY).overflow(overflow);
+    builder.open().expect("a subscription opens")
+}
+
+fn publish(topic: &Topic, messages: u64, batch: usize, len: usize) {
+    if batch == 1 {
+        let mut bytes = vec![0; len];
+        for sequence in 0..messages {
+            stamp(&mut bytes, sequence);
+            topic.publish(&bytes[..]).expect("it is published");
+        }
+        return;
+    }
+    let mut payloads: [Payload; MAX_BATCH] = [payload(0); MAX_BATCH];
+    for first in (0..messages).step_by(batch) {
+        for (payload, sequence) in payloads[..batch].iter_mut().zip(first..) {
+            stamp(payload, sequence);
+        }
+        let messages: [NewMessage<'_>; MAX_BATCH] =
+            std::array::from_fn(|index| NewMessage::new(&payloads[index]));
+        topic.publish_batch(&messages[..batch]).expect("it is published");
+    }
+}
+
+#[inline(always)]
+fn poll(subscription: &mut Subscription, most: usize, tally: &mut Tally) -> usize {
+    let taken = subscription.poll(most, |message| tally.see(message.payload()));
+    taken.expect("nothing is lost")
+}
+
+fn drain(subscription: &mut Subscription, messages: u64) -> Tally {
+    let mut tally = Tally::default();
+    while tally.count < messages {
+        if poll(subscription, POLL, &mut tally) == 0 {
+            subscription.wait().expect("nothing hinders waiting");
+        }
+    }
+    tally
+}
+
+impl Side for Slipring {
+    fn one_to_one(&self, messages: u64, batch: usize, len: usize) -> Duration {
+        let large = len > 4096;
+        let broker = broker(if large { LARGE_BUDGET_BYTES } else { BUDGET_BYTES });
+        let capacity = if large { LARGE_WINDOW } else { CAPACITY };
+        let mut subscription = subscribe(&broker, PATTERN, capacity);
+        let topic = topic(&broker, TOPIC);
+        pair(
+            Tally::of(messages, 1),
+            || publish(&topic, messages, batch, len),
+            || drain(&mut subscription, messages),
+        )
+    }
+
+    fn to_handler(&self, messages: u64) -> Duration {
+        let broker = broker(BUDGET_BYTES);
+        let done = Arc::new(AtomicBool::new(false));
+        let (signal, mut tally) = (Arc::clone(&done), Tally::default());
+        let subscription = broker
+            .subscription(PATTERN)
+            .capacity(CAPACITY)
+            .overflow(Overflow::Block { timeout: None })
+            .wait(WaitStrategy::BusySpin)
+            .handler(move |message: &Message<'_>| {
+                tally.see(message.payload());
+                if tally.count == messages {
+                    assert_eq!(tally, Tally::of(messages, 1), "messages were lost");
+                    signal.store(true, Ordering::Release);
+                }
+            })
+            .expect("a handler subscribes");
+        let topic = topic(&broker, TOPIC);
+        let elapsed = pinned(|| {
+            let began = Instant::now();
+            publish(&topic, messages, MAX_BATCH, size_of::<Payload>());
+            while !done.load(Ordering::Acquire) {
+                spin_loop();
+            }
+            began.elapsed()
+        });
+        drop(subscription);
+        elapsed
+    }
+
+    fn many_producers(&self, messages: u64, producers: u64) -> Duration {
+        let broker = broker(BUDGET_BYTES);
+        let mut subscription = broker
+            .subscription(PATTERN)
+            .capacity(CAPACITY)
+            .overflow(Overflow::Block { timeout: None })
+            .wait(WaitStrategy::Adaptive)
+            .open()
+            .expect("a subscription opens");
+        let topic = topic(&broker, TOPIC);
+        let each = messages / producers;
+        let start = Barrier::new(producers as usize + 1);
+        std::thread::scope(|scope| {
+            let (start, topic) = (&start, &topic);
+            for producer in 0..producers {
+                scope.spawn(move || {
+                    start.wait();
+                    for sequence in 0..each {
+                        let bytes = payload(producer << 32 | sequence);
+                        topic.publish(&bytes[..]).expect("it is published");
+                    }
+                });
+            }
+            start.wait();
+            let began = Instant::now();
+            let mut next = vec![0; producers as usize];
+            for _ in 0..each * producers {
+                let number = sequence_of(subscription.recv().expect("a message").payload());
+                let expected = &mut next[(number >> 32) as usize];
+                assert_eq!(number & 0xffff_ffff, *expected, "a producer's order is broken");
+                *expected += 1;
+            }
+            began.elapsed()
+        })
+    }
+
+    fn loans(&self, messages: u64, len: usize) -> Duration {
+        let broker = broker(LARGE_BUDGET_BYTES);
+        let mut subscription = subscribe(&broker, PATTERN, LARGE_WINDOW);
+        let topic = topic(&broker, TOPIC);
+        pair(
+            Tally::of(messages, 1),
+            || {
+                for sequence in 0..messages {
+                    let mut loan = topic.loan(len).expect("a loan is given");
+                    stamp(&mut loan[..], sequence);
+                    loan.commit().expect("it is published");
+                }
+            },
+            || drain(&mut subscription, messages),
+        )
+    }
+
+    fn fan_out(&self, messages: u64, subscribers: u64, batch: usize, strangers: u64) -> Duration {
+        let broker = broker(BUDGET_BYTES);
+        let _strangers: Vec<_> = (0..strangers)
+            .map(|index| {
+                let pattern = format!("elsewhere/n{index}/*");
+                let builder = broker.subscription(&pattern).capacity(16);
+                builder.open().expect("a subscription opens")
+            })
+            .collect();
+        let mut subscriptions: Vec<_> =
+            (0..subscribers).map(|_| subscribe(&broker, PATTERN, CAPACITY)).collect();
+        let topic = topic(&broker, TOPIC);
+        let expected = Tally::of(messages, subscribers);
+        pair(
+            expected,
+            || publish(&topic, messages, batch, size_of::<Payload>()),
+            || {
+                let mut tally = Tally::default();
+                while tally.count < expected.count {
+                    for subscription in &mut subscriptions {
+                        poll(subscription, BURST, &mut tally);
+                    }
+                }
+                tally
+            },
+        )
+    }
+
+    fn rejected(&self, messages: u64, filter: bool) -> Duration {
+        let broker = broker(BUDGET_BYTES);
+        let _subscription = filter.then(|| {
+            let filter = Filter::equals("region", "IN");
+            broker.subscription(PATTERN).filter_by(filter).open().expect("a subscription opens")
+        });
+        let topic = topic(&broker, TOPIC);
+        pinned(|| {
+            let began = Instant::now();
+            publish(&topic, messages, 1, size_of::<Payload>());
+            began.elapsed()
+        })
+    }
+
+    fn beside_stalled(&self, messages: u64, stalled: Stalled) -> Duration {
+        let broker = broker(BUDGET_BYTES);
+        let _stalled = match stalled {
+            Stalled::Absent => None,
+            Stalled::DropNewest => Some(leave(&broker, PATTERN, Overflow::DropNewest)),
+            Stalled::DropOldest => Some(leave(&broker, PATTERN, Overflow::DropOldest)),
+        };
+        let mut subscription = subscribe(&broker, PATTERN, CAPACITY);
+        let topic = topic(&broker, TOPIC);
+        pair(
+            Tally::of(messages, 1),
+            || publish(&topic, messages, MAX_BATCH, size_of::<Payload>()),
+            || drain(&mut subscription, messages),
+        )
+    }
+
+    fn ping_pong(&self, rounds: u64) -> Latencies {
+        let broker = broker(BUDGET_BYTES);
+        let mut ping_end = subscribe(&broker, "ping/*", CAPACITY);
+        let mut pong_end = subscribe(&broker, "pong/*", CAPACITY);
+        let (ping, pong) = (topic(&broker, "ping/a"), topic(&broker, "pong/a"));
+        let next = |subscription: &mut Subscription| {
+            spin_for(|| {
+                let mut number = None;
+                let taken =
+                    subscription.poll(1, |message| number = Some(sequence_of(message.payload())));
+                taken.expect("nothing is lost");
+                number
+            })
+        };
+        ping_pong(
+            rounds,
+            |message| {
+                ping.publish(&message[..]).expect("it is published");
+            },
+            || next(&mut pong_end),
+            || {
+                let message = payload(next(&mut ping_end));
+                pong.publish(&message[..]).expect("it is published");
+            },
+        )
+    }
+
+    fn wake(&self, rounds: u64) -> Latencies {
+        let broker = broker(BUDGET_BYTES);
+        let mut subscription = broker
+            .subscription(PATTERN)
+            .capacity(CAPACITY)
+            .overflow(Overflow::Block { timeout: None })
+            .wait(WaitStrategy::Park)
+            .open()
+            .expect("a subscription opens");
+        let topic = topic(&broker, TOPIC);
+        let (woken_at, start) = (AtomicU64::new(0), Barrier::new(2));
+        std::thread::scope(|scope| {
+            let (woken_at, start) = (&woken_at, &start);
+            scope.spawn(|| {
+                cpu::pin(Role::Consumer);
+                start.wait();
+                for _ in 0..rounds {
+                    black_box(subscription.recv().expect("a message").payload());
+                    woken_at.store(cpu::ticks(), Ordering::Release);
+                }
+            });
+            pinned(|| {
+                start.wait();
+                time_wakes(rounds, woken_at, || {
+                    topic.publish(&payload(0)[..]).expect("it is published");
+                })
+            })
+        })
+    }
+
+    fn publish_times(&self, publishes: u64, churn: u64) -> Latencies {
+        let broker = broker(BUDGET_BYTES);
+        let _subscription = leave(&broker, PATTERN, Overflow::DropOldest);
+        let topic = topic(&broker, TOPIC);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (broker, done) = (&broker, &done);
+            if churn > 0 {
+                scope.spawn(move || {
+                    cpu::pin(Role::Consumer);
+                    // One subscribe and one unsubscribe make a change.
+                    let began = Instant::now();
+                    let mut changes = 0_u32;
+                    while !done.load(Ordering::Relaxed) {
+                        let due = Duration::from_secs(1) / churn as u32 * changes;
+                        if began.elapsed() < due {
+                            spin_loop();
+                            continue;
+                        }
+                        drop(leave(broker, "bench/*/deeper", Overflow::DropNewest));
+                        changes += 1;
+                    }
+                });
+            }
+            pinned(|| {
+                let mut latencies = Latencies::new();
+                for sequence in 0..publishes {
+                    let bytes = payload(sequence);
+                    let before = cpu::ticks();
+                    black_box(topic.publish(&bytes[..]).expect("it is published"));
+                    latencies.record_ticks(cpu::ticks() - before);
+                }
+                done.store(true, Ordering::Relaxed);
+                latencies
+            })
+        })
+    }
+
+    fn router(&self, patterns: &[String]) -> Box<dyn Router> {
+        Box::new(Routes::new(patterns))
+    }
+
+    fn hot_publishes(&self, publishes: u64, patterns: &[String]) -> Duration {
+        let broker = broker(BUDGET_BYTES);
+        let _strangers: Vec<_> = patterns
+            .iter()
+            .map(|pattern| broker.subscription(pattern).capacity(16).open().expect("it opens"))
+            .collect();
+        let mut subscription = subscribe(&broker, PATTERN, CAPACITY);
+        let topic = topic(&broker, TOPIC);
+        let window = CAPACITY as u64 / 2;
+        let began = Instant::now();
+        for _ in 0..publishes / window {
+            publish(&topic, window, 1, size_of::<Payload>());
+            drain(&mut subscription, window);
+        }
+        began.elapsed()
+    }
+}
+
+/// The routing table as a shard sees it: a trie behind a snapshot.
+struct Routes {
+    current: Arc<Trie<()>>,
+    published: Snapshot<Trie<()>>,
+}
+
+impl Routes {
+    fn new(patterns: &[String]) -> Self {
+        let entries = (0..).zip(patterns).map(|(id, pattern)| (parse(pattern), id, ()));
+        let current = Arc::new(Trie::bulk(entries));
+        Self { published: Snapshot::new(Arc::clone(&current)), current }
+    }
+}
+
+impl Router for Routes {
+    fn matches(&self, topic: &str) -> usize {
+        let mut count = 0;
+        self.current.for_each_match(topic, |id, ()| {
+            black_box(id);
+            count += 1;
+        });
+        count
+    }
+
+    /// Merges when it is due, on this thread: the broker does it in the background.
+    fn subscribe(&mut self, pattern: &str, id: u32) {
+        let mut next = self.current.insert(&parse(pattern), u64::from(id), ());
+        if next.needs_merge() {
+            next = next.install(&next.merge());
+        }
+        self.current = Arc::new(next);
+        self.published.store(Arc::clone(&self.current));
+    }
+}
+
+fn parse(pattern: &str) -> Pattern {
+    Pattern::new(pattern).expect("a valid pattern")
+}

@@ -1,0 +1,76 @@
+//! What slipring has to do in each comparison. `ours.rs` does it; nothing else knows our API.
+//!
+//! Throughout: one broker a call, its set-up outside the measured time; publishes go through a topic
+//! handle; subscriptions are wildcard, at-most-once with `Block` and [`CAPACITY`] slots; consumers
+//! check each payload with [`Tally::see`]; threads pin themselves (`harness::pair` does it).
+//!
+//! [`CAPACITY`]: crate::harness::CAPACITY
+//! [`Tally::see`]: crate::harness::Tally::see
+
+use std::time::Duration;
+
+use crate::harness::Latencies;
+
+/// A subscriber that does not take its messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stalled {
+    /// There is none: the quiet figure.
+    Absent,
+    /// It drops what comes.
+    DropNewest,
+    /// It drops what waits.
+    DropOldest,
+}
+
+/// Our side of the comparisons.
+pub(crate) trait Side: Sync {
+    /// A: one publisher, one pull consumer, `batch` messages a publish, `len` bytes each.
+    fn one_to_one(&self, messages: u64, batch: usize, len: usize) -> Duration;
+
+    /// A8: as above with a handler subscription, batches of 64.
+    fn to_handler(&self, messages: u64) -> Duration;
+
+    /// A9: `producers` threads, not pinned, share `messages` into one topic; one consumer checks
+    /// that each producer's numbers rise.
+    fn many_producers(&self, messages: u64, producers: u64) -> Duration;
+
+    /// A10: loans of `len` bytes, only both ends written, one pull consumer.
+    fn loans(&self, messages: u64, len: usize) -> Duration;
+
+    /// B: `subscribers` subscriptions drained by one thread, `batch` messages a publish, beside
+    /// `strangers` other subscriptions whose patterns do not match.
+    fn fan_out(&self, messages: u64, subscribers: u64, batch: usize, strangers: u64) -> Duration;
+
+    /// B9: single publishes on the calling thread; with `filter`, the only subscription has an
+    /// attribute filter that rejects all of them, else there is no subscription.
+    fn rejected(&self, messages: u64, filter: bool) -> Duration;
+
+    /// B10: one publisher, one pull consumer, batches of 64, beside a stalled subscription.
+    fn beside_stalled(&self, messages: u64, stalled: Stalled) -> Duration;
+
+    /// C1 to C3: a ping topic and a pong topic, both consumers spin.
+    fn ping_pong(&self, rounds: u64) -> Latencies;
+
+    /// C4: from the publish to the return of a parked `recv` on the other processor.
+    fn wake(&self, rounds: u64) -> Latencies;
+
+    /// C5: the time of each single publish into a subscription that drops; with `churn`, another
+    /// thread subscribes and unsubscribes that many times a second all the while.
+    fn publish_times(&self, publishes: u64, churn: u64) -> Latencies;
+
+    /// D: a routing table over the patterns, built in bulk; the index is the subscription's id.
+    fn router(&self, patterns: &[String]) -> Box<dyn Router>;
+
+    /// D7: single publishes to one topic and polls of its one subscription on the calling thread,
+    /// beside the strangers' `patterns`.
+    fn hot_publishes(&self, publishes: u64, patterns: &[String]) -> Duration;
+}
+
+/// A routing structure: ours and its peers.
+pub(crate) trait Router {
+    /// How many subscriptions match the topic.
+    fn matches(&self, topic: &str) -> usize;
+
+    /// Adds one subscription; when it returns, the next `matches` sees it.
+    fn subscribe(&mut self, pattern: &str, id: u32);
+}

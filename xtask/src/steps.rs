@@ -1,0 +1,162 @@
+//! `cargo xtask test`: the steps a change must pass, in order, with a closing table.
+//!
+//! A step whose tool is not on this machine is skipped by name; `--no-skip` makes that a failure.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::{shell, tidy};
+
+/// What a missing tool means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// The step is skipped and named in the table.
+    Skip,
+    /// The run fails.
+    Fail,
+}
+
+/// A tool that not every machine has.
+struct Tool {
+    name: &'static str,
+    probe: fn() -> Command,
+    install: &'static str,
+}
+
+struct Step {
+    name: &'static str,
+    needs: Option<&'static Tool>,
+    run: fn() -> Result<(), String>,
+}
+
+const RUSTFMT: Tool = Tool {
+    name: "rustfmt",
+    probe: || shell::cargo(&["fmt", "--version"]),
+    install: "rustup component add rustfmt",
+};
+const CLIPPY: Tool = Tool {
+    name: "clippy",
+    probe: || shell::cargo(&["clippy", "--version"]),
+    install: "rustup component add clippy",
+};
+
+/// An example that runs longer than this hangs.
+const EXAMPLE_LIMIT: Duration = Duration::from_secs(120);
+/// Preemptions a loom model explores, unless LOOM_MAX_PREEMPTIONS says otherwise.
+const LOOM_PREEMPTIONS: &str = "2";
+
+/// A new step is one line here.
+const STEPS: &[Step] = &[
+    step("fmt", Some(&RUSTFMT), || cargo(&["fmt", "--all", "--check"])),
+    step("fmt benches/compare", Some(&RUSTFMT), || {
+        cargo(&["fmt", "--manifest-path", "benches/compare/Cargo.toml", "--check"])
+    }),
+    step("tidy", None, tidy::run),
+    step("clippy", Some(&CLIPPY), || {
+        cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
+    }),
+    step("tests and doc tests", None, || cargo(&["test", "--workspace"])),
+    step("examples", None, examples),
+    step("docs", None, docs),
+    step("loom models", None, loom),
+];
+
+const fn step(
+    name: &'static str,
+    needs: Option<&'static Tool>,
+    run: fn() -> Result<(), String>,
+) -> Step {
+    Step { name, needs, run }
+}
+
+/// Runs every step; stops at the first failure.
+pub(crate) fn run(missing: Missing) -> Result<(), String> {
+    let mut rows = Vec::new();
+    for step in STEPS {
+        println!("\n=== {} ===", step.name);
+        let start = Instant::now();
+        let absent = step.needs.filter(|tool| !shell::succeeds((tool.probe)()));
+        let outcome = match (absent, missing) {
+            (None, _) => (step.run)().map(|()| "ok".to_owned()),
+            (Some(tool), Missing::Skip) => {
+                Ok(format!("SKIPPED: no {} ({})", tool.name, tool.install))
+            }
+            (Some(tool), Missing::Fail) => {
+                Err(format!("no {} on this machine ({})", tool.name, tool.install))
+            }
+        };
+        let failure = outcome.as_ref().err().map(|why| format!("step `{}`: {why}", step.name));
+        rows.push((step.name, start.elapsed(), outcome.unwrap_or_else(|_| "FAILED".to_owned())));
+        if let Some(message) = failure {
+            print_table(&rows);
+            return Err(message);
+        }
+    }
+    print_table(&rows);
+    Ok(())
+}
+
+fn print_table(rows: &[(&str, Duration, String)]) {
+    println!("\n{:<22} {:>8}  result", "step", "seconds");
+    for (name, time, result) in rows {
+        println!("{name:<22} {:>8.1}  {result}", time.as_secs_f64());
+    }
+    for step in STEPS.iter().skip(rows.len()) {
+        println!("{:<22} {:>8}  not reached", step.name, "-");
+    }
+}
+
+fn cargo(args: &[&str]) -> Result<(), String> {
+    shell::run(shell::cargo(args))
+}
+
+fn docs() -> Result<(), String> {
+    let mut command = shell::cargo(&["doc", "--workspace", "--no-deps"]);
+    command.env("RUSTDOCFLAGS", "-D warnings");
+    shell::run(command)
+}
+
+/// `cargo loom` is an alias of `.cargo/config.toml`; its cfg must arrive, so no RUSTFLAGS here.
+fn loom() -> Result<(), String> {
+    let mut command = shell::without_rustflags(shell::cargo(&["loom"]));
+    if std::env::var_os("LOOM_MAX_PREEMPTIONS").is_none() {
+        command.env("LOOM_MAX_PREEMPTIONS", LOOM_PREEMPTIONS);
+    }
+    shell::run(command)
+}
+
+/// Runs every example of core to its end; none reads its input or takes arguments.
+fn examples() -> Result<(), String> {
+    let folder = shell::root().join("core/examples");
+    let mut names = Vec::new();
+    if folder.is_dir() {
+        for entry in std::fs::read_dir(&folder).map_err(|e| e.to_string())? {
+            names.extend(example_name(&entry.map_err(|e| e.to_string())?.path()));
+        }
+    }
+    names.sort();
+    if names.is_empty() {
+        println!("no examples");
+        return Ok(());
+    }
+    cargo(&["build", "--package", "slipring", "--examples"])?;
+    for name in &names {
+        let mut command =
+            shell::cargo(&["run", "--quiet", "--package", "slipring", "--example", name]);
+        command.stdout(Stdio::null());
+        match shell::run_at_most(command, EXAMPLE_LIMIT)? {
+            Some(status) if status.success() => println!("example {name} ... ok"),
+            Some(status) => return Err(format!("example {name} failed: {status}")),
+            None => {
+                return Err(format!("example {name} ran for more than {EXAMPLE_LIMIT:?}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn example_name(path: &Path) -> Option<String> {
+    let is_example = path.extension().is_some_and(|e| e == "rs") || path.join("main.rs").is_file();
+    is_example.then(|| path.file_stem().unwrap_or_default().to_string_lossy().into_owned())
+}
