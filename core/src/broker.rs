@@ -18,6 +18,7 @@ use crate::subscribe::SubscriptionBuilder;
 use crate::subscription::Subscription;
 use crate::sync::{Arc, AtomicBool, Ordering, register_asymmetric_fences};
 use crate::topic::{Pattern, validate_name};
+use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::thread;
@@ -37,7 +38,7 @@ use std::time::Duration;
 /// assert_eq!(all.recv()?.payload(), b"four!");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Broker {
     inner: Arc<Registry>,
 }
@@ -262,6 +263,15 @@ impl Broker {
     }
 }
 
+impl fmt::Debug for Broker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Broker")
+            .field("shards", &self.inner.engine.shards.len())
+            .field("closed", &self.inner.engine.is_closed())
+            .finish_non_exhaustive()
+    }
+}
+
 /// See [`Broker::describe_topic`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
@@ -338,7 +348,7 @@ impl BrokerBuilder {
         Self { shards, ..self }
     }
 
-    /// Bytes of memory for messages, over all shards: 64 MiB by default, at least 1 MiB a shard.
+    /// Bytes of memory for messages, over all shards: 64 MiB by default, at least 256 KiB a shard.
     /// The log's index comes on top: 8 bytes a message.
     pub fn memory_budget(self, bytes: usize) -> Self {
         Self { memory_budget: bytes, ..self }
@@ -391,7 +401,7 @@ impl BrokerBuilder {
     /// [`ConfigError::OutOfRange`], or [`ConfigError::NoThread`] with a pinned sequencer.
     pub fn build(self) -> Result<Broker, ConfigError> {
         in_range("shards", self.shards, 1, MAX_SHARDS)?;
-        let least = self.shards * 2 * CHUNK_BYTES;
+        let least = self.shards * 4 * CHUNK_BYTES;
         in_range("memory_budget", self.memory_budget, least, 1 << 46)?;
         in_range("payload_limit", self.payload_limit, 0, Limits::MAX_PAYLOAD_BYTES)?;
         in_range("partitions", self.partitions, 1, MAX_PARTITIONS)?;

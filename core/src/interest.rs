@@ -9,6 +9,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 
 /// A filter that is a function.
 pub(crate) type FilterFn = dyn Fn(&Message<'_>) -> bool + Send + Sync;
@@ -147,6 +148,18 @@ impl Drop for InsideFilter {
 #[inline]
 pub(crate) fn is_inside_filter() -> bool {
     INSIDE_FILTER.get()
+}
+
+/// Runs `work`, which may wait for a shard: on a thread of its own where this one is inside a filter
+/// function and so may be holding that shard.
+pub(crate) fn outside_filters(work: impl FnOnce() + Send + 'static) {
+    if !is_inside_filter() {
+        return work();
+    }
+    if let Err(error) = thread::Builder::new().name("slipring-end".into()).spawn(work) {
+        // What is not ended goes on taking memory; nothing hangs.
+        tracing::error!(%error, "a subscription dropped inside a filter could not be ended");
+    }
 }
 
 /// Decides about records read from the log, where no route has done so: remembers which

@@ -30,7 +30,7 @@ mod clock;
 mod config;
 mod error;
 mod event;
-mod filter;
+pub mod filter;
 mod fork;
 mod idle;
 mod inbox;

@@ -263,10 +263,16 @@ enum Patience {
 /// assert_eq!(scores.recv()?.attribute("team"), Some("IN"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Topic {
     engine: Arc<Engine>,
     entry: Arc<TopicEntry>,
+}
+
+impl fmt::Debug for Topic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Topic").field("name", &self.name()).finish_non_exhaustive()
+    }
 }
 
 impl Topic {
@@ -764,10 +770,15 @@ impl Drop for Promise {
 }
 
 /// The receipt of a message that is being published. See [`Topic::publish_ticket`].
-#[derive(Debug)]
 pub struct Ticket {
     slot: Arc<TicketSlot>,
     engine: Arc<Engine>,
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket").field("receipt", &self.slot.result()).finish_non_exhaustive()
+    }
 }
 
 impl Ticket {

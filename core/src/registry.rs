@@ -58,7 +58,7 @@ pub(crate) struct Known {
     pub(crate) task: Option<Weak<Task>>,
 }
 
-/// What [`Broker::close`] left.
+/// What [`Broker::close`](crate::Broker::close) left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CloseReport {

@@ -6,7 +6,7 @@ use crate::config::{
 use crate::error::{InvalidFilter, SubscribeError};
 use crate::filter::Filter;
 use crate::inbox::{Inbox, InboxState};
-use crate::interest::{FilterFn, Interest, Selector};
+use crate::interest::{FilterFn, Interest, Selector, outside_filters};
 use crate::message::Message;
 use crate::metrics::SubscriptionMetrics;
 use crate::registry::Registry;
@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
-/// Settings of a subscription. See [`Broker::subscription`].
+/// Settings of a subscription. See [`Broker::subscription`](crate::Broker::subscription).
 ///
 /// ```
 /// use slipring::{Broker, Overflow, Start};
@@ -332,6 +332,8 @@ impl HandlerSubscription {
         task.inbox.advance(InboxState::Ended);
         if let Some(inner) = self.inner.upgrade() {
             if inner.engine.generation.is_over() {
+                // Its threads do not exist here, and its locks may be held for ever.
+                std::mem::forget(self.task.take());
                 return true;
             }
             inner.unroute(&task.inbox);
@@ -346,6 +348,11 @@ impl HandlerSubscription {
 
 impl Drop for HandlerSubscription {
     fn drop(&mut self) {
-        self.end(None);
+        if let Some(task) = self.task.take() {
+            let mut ending = Self { inner: Weak::clone(&self.inner), task: Some(task) };
+            outside_filters(move || {
+                ending.end(None);
+            });
+        }
     }
 }

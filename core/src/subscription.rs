@@ -6,7 +6,7 @@ use crate::event::EventFd;
 use crate::fork::Generation;
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
-use crate::interest::is_inside_filter;
+use crate::interest::{is_inside_filter, outside_filters};
 use crate::lane::{Lane, Look, Next, Reader};
 use crate::message::{Message, OwnedMessage};
 use crate::publisher::Engine;
@@ -555,13 +555,18 @@ impl Drop for Subscription {
         if self.receiver.engine.generation.is_over() {
             return;
         }
-        let inbox = Arc::clone(&self.receiver.inbox);
+        let Receiver { inbox, engine, .. } = &self.receiver;
+        let (inbox, engine) = (Arc::clone(inbox), Arc::clone(engine));
+        let unroute = self.unroute.take();
         inbox.advance(InboxState::Ended);
-        if let Some(unroute) = self.unroute.take() {
-            unroute(&inbox);
-        }
-        self.receiver.discard();
-        inbox.wake_all();
+        outside_filters(move || {
+            if let Some(unroute) = unroute {
+                unroute(&inbox);
+            }
+            // This one takes over from the one that is being dropped and receives no more.
+            Receiver::new(Arc::clone(&inbox), engine).discard();
+            inbox.wake_all();
+        });
     }
 }
 

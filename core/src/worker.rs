@@ -226,7 +226,7 @@ impl Task {
         true
     }
 
-    /// Waits until the task's worker is done with it for now.
+    /// Waits until the task's worker lets go of it.
     fn wait_for_handler(&self, deadline: Option<Instant>) -> bool {
         let Some(deadline) = deadline else {
             drop(self.lock());
@@ -270,7 +270,7 @@ impl Task {
             }
             self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
         }
-        // Also where that was the last message for now: somebody waits for the handler's end.
+        // Also where that was the last message there is: somebody waits for the handler's end.
         if guard.is_none() || self.inbox.state() == InboxState::Ended {
             self.finish(&mut guard);
             drop(guard);

@@ -328,8 +328,10 @@ fn a_forked_child_is_refused_and_the_parent_goes_on() {
                 });
                 // In the others, nobody else holds the broker: the child drops the last of it.
                 let mut worker = Some(worker);
-                if round % 2 == 0 {
-                    worker.take().map(|worker| worker.join().unwrap());
+                if round % 2 == 0
+                    && let Some(worker) = worker.take()
+                {
+                    worker.join().unwrap();
                 }
                 // SAFETY: the child calls only what is under test, and ends without unwinding.
                 let pid = unsafe { libc::fork() };
@@ -348,7 +350,9 @@ fn a_forked_child_is_refused_and_the_parent_goes_on() {
                 assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
                 assert_eq!(status, 0, "{sequencer:?}: 14 is the alarm: the child hung");
                 stop.store(true, Ordering::SeqCst);
-                worker.map(|worker| worker.join().unwrap());
+                if let Some(worker) = worker {
+                    worker.join().unwrap()
+                }
                 while stays.try_recv().is_ok() {}
                 while told.try_recv().is_ok() {}
                 topic.publish("parent").unwrap();
@@ -376,18 +380,18 @@ fn subscribe_and_unsubscribe_leave_no_memory_behind() {
             let own = format!("a/{n}");
             let pattern = ["a/*", "a/1", "**", own.as_str()][n % 4];
             let mut builder = broker.subscription(pattern).capacity(16);
-            if n % 3 == 0 {
+            if n.is_multiple_of(3) {
                 builder = builder.name("again").pattern("b");
             }
-            if n % 5 == 0 {
+            if n.is_multiple_of(5) {
                 builder = builder.start(Start::Earliest).filter("attributes:k");
             }
             let subscription = builder.open().unwrap();
-            if n % 8 == 0 {
+            if n.is_multiple_of(8) {
                 topics[n / 8 % 2].publish("x").unwrap();
             }
             drop(subscription);
-            if n % 100 == 0 {
+            if n.is_multiple_of(100) {
                 broker.subscription("a/*").handler(|_| ()).unwrap().unsubscribe();
             }
         };
@@ -423,17 +427,23 @@ fn an_idle_broker_uses_no_cpu() {
                     scope.spawn(move || while waiting.recv().is_ok() {});
                 }
                 broker.publish("a", "everybody has had something to do").unwrap();
-                // Handlers and waiters find that nothing follows.
-                thread::park_timeout(Duration::from_millis(300));
-                let (began, before) = (Instant::now(), cpu_time());
-                while began.elapsed() < Duration::from_secs(1) {
-                    thread::park_timeout(Duration::from_secs(1));
-                }
-                let (used, elapsed) = (cpu_time() - before, began.elapsed());
-                println!("100 idle subscriptions used {used:?} of CPU in {elapsed:?}");
-                assert!(used < elapsed / 100, "{used:?} in {elapsed:?}");
-                assert!(pulled.iter_mut().all(|subscription| subscription.try_recv().is_ok()));
+                // On a busy machine it takes a while until everybody has found that nothing follows:
+                // what counts is that it comes to rest.
+                let comes_to_rest = (0..5).any(|_| {
+                    thread::park_timeout(Duration::from_millis(300));
+                    let (began, before) = (Instant::now(), cpu_time());
+                    while began.elapsed() < Duration::from_secs(1) {
+                        thread::park_timeout(Duration::from_secs(1));
+                    }
+                    let (used, elapsed) = (cpu_time() - before, began.elapsed());
+                    println!("100 idle subscriptions used {used:?} of CPU in {elapsed:?}");
+                    used < elapsed / 100
+                });
+                let all_received =
+                    pulled.iter_mut().all(|subscription| subscription.try_recv().is_ok());
+                // Before anything is asserted: the waiting threads end with the broker.
                 broker.close(LONG);
+                assert!(comes_to_rest && all_received, "{all_received}");
             });
             drop(handlers);
         }

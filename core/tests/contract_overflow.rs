@@ -181,7 +181,7 @@ fn start_blocked<'scope>(
     });
     // It waits, or is about to: others are refused all the while.
     for _ in 0..200 {
-        assert_eq!(topic.try_publish("other").unwrap_err(), PublishError::WouldBlock);
+        assert_eq!(topic.try_publish("other").expect_err("no room"), PublishError::WouldBlock);
         thread::yield_now();
     }
     assert!(!done.load(Ordering::Acquire), "a blocked publish does not return");

@@ -205,7 +205,7 @@ fn a_batch_that_stops_early_says_how_far_it_came() {
     let block = Overflow::Block { timeout: None };
     let mut blocker = broker.subscription("a").capacity(3).overflow(block).open().unwrap();
     let names = ["0", "1", "2", "3", "4"];
-    let batch = names.map(|name| NewMessage::from(name));
+    let batch = names.map(NewMessage::from);
     let topic = broker.topic("a").unwrap();
     let error = topic.try_publish_batch(&batch).unwrap_err();
     assert_eq!((error.reason, error.receipt.published), (PublishError::WouldBlock, 3));
@@ -495,11 +495,32 @@ fn settings_out_of_range_are_refused() {
     refused(builder().shards(0));
     refused(builder().shards(65));
     refused(builder().memory_budget(1000));
-    refused(builder().shards(4).memory_budget(3 << 20));
+    refused(builder().shards(4).memory_budget((1 << 20) - 1));
     refused(builder().payload_limit((64 << 20) + 1));
     refused(builder().default_partitions(0));
     refused(builder().default_partitions(1025));
     refused(builder().workers(0));
+}
+
+/// Goal: the smallest budget is enough to publish and to receive.
+#[test]
+fn the_smallest_memory_budget_is_enough() {
+    let _watchdog = watchdog::watch(30);
+    let error = Broker::builder().shards(3).memory_budget(1).build().unwrap_err();
+    let ConfigError::OutOfRange { min, .. } = error else { panic!("{error}") };
+    let broker = Broker::builder().shards(3).memory_budget(min as usize).build().unwrap();
+    let mut subscription = broker.subscribe("*").unwrap();
+    for n in 0..10_000u64 {
+        let topic = ["a", "b", "c"][n as usize % 3];
+        broker.publish(topic, &n.to_le_bytes()).unwrap();
+        if n % 1000 == 0 {
+            broker.publish(topic, &vec![1; 100_000]).unwrap();
+            assert_eq!(subscription.recv().unwrap().payload(), n.to_le_bytes());
+            assert_eq!(subscription.recv().unwrap().payload().len(), 100_000);
+            continue;
+        }
+        assert_eq!(subscription.recv().unwrap().payload(), n.to_le_bytes());
+    }
 }
 
 /// Goal: a key picks its partition for ever; without one, messages spread.

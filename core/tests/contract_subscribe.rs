@@ -385,11 +385,11 @@ fn the_event_descriptor_is_readable_exactly_while_something_can_be_received() {
             assert!(is_readable(&mut subscription), "way {way}");
             match way {
                 0 => drop(subscription.poll(2, |_| ()).unwrap()),
-                1 => drop(block_on(subscription.by_ref().take(2).collect::<Vec<_>>())),
-                2 => drop(subscription.iter().take(2).count()),
+                1 => _ = block_on(subscription.by_ref().take(2).collect::<Vec<_>>()),
+                2 => _ = subscription.iter().take(2).count(),
                 _ => {
                     while subscription.queued() > 0 {
-                        drop(subscription.recv_batch(2).unwrap());
+                        let _ = subscription.recv_batch(2).unwrap();
                     }
                 }
             }
@@ -559,4 +559,26 @@ fn a_dropped_subscription_is_matched_no_more() {
     let receipt = broker.publish("a", "x").unwrap();
     assert_eq!((receipt.matched, receipt.enqueued, receipt.dropped), (1, 1, 0));
     watchdog.until("both are queued", || stays.queued() == 2);
+}
+
+/// Goal: a subscription that is dropped inside a filter, which holds a shard, ends all the same.
+#[test]
+fn a_subscription_dropped_inside_a_filter_ends_without_a_hang() {
+    let watchdog = watchdog::watch(30);
+    let broker = Broker::in_memory();
+    let victim = std::sync::Mutex::new(Some(broker.subscribe("a").unwrap()));
+    let handled = broker.subscription("a").handler(|_| {}).unwrap();
+    let other_victim = std::sync::Mutex::new(Some(handled));
+    let _filtering = broker
+        .subscription("a")
+        .filter_fn(move |_| {
+            drop(victim.lock().unwrap().take());
+            drop(other_victim.lock().unwrap().take());
+            true
+        })
+        .open()
+        .unwrap();
+    broker.publish("a", "x").unwrap();
+    watchdog.until("both have ended", || broker.metrics().subscriptions.len() == 1);
+    assert_eq!(broker.publish("a", "y").unwrap().matched, 1);
 }
