@@ -573,7 +573,7 @@ impl<'a> Message<'a> {
     }
 
     /// Keeps the message past the call or borrow it came with, without copying it: its whole chunk
-    /// (256 KiB, or the message alone if larger) stays in memory until the last one kept of it is
+    /// (64 KiB, or the message alone if larger) stays in memory until the last one kept of it is
     /// dropped. Costs one atomic operation.
     pub fn keep(&self) -> OwnedMessage {
         Chunk::of(self.record.address()).grant(1);
