@@ -547,6 +547,23 @@ impl Pins {
         self.count += 1;
     }
 
+    /// Owns one more token, that of the record at `address`, and gives all others back that are of
+    /// other chunks: no record but this is in use.
+    #[inline(always)]
+    pub fn move_to(&mut self, address: usize) {
+        let chunk = Chunk::of(address);
+        if self.chunk != Some(chunk) {
+            self.flush_for(chunk);
+        }
+        self.count += 1;
+    }
+
+    #[cold]
+    fn flush_for(&mut self, chunk: Chunk) {
+        self.flush();
+        self.chunk = Some(chunk);
+    }
+
     /// Gives back the tokens of all chunks but the one at hand: no record of those is in use.
     #[inline]
     pub fn release_older(&mut self) {

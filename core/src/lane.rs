@@ -220,6 +220,14 @@ impl Pushed {
     }
 }
 
+/// What a poll of a lane's ring has found.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Polled {
+    pub(crate) count: usize,
+    /// Nothing is there any more, not even a loss to be told.
+    pub(crate) is_all: bool,
+}
+
 /// What the reader finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -615,9 +623,7 @@ impl Lane {
             side.catch_up.is_none()
                 && side.expired == 0
                 && match &side.queue {
-                    ReadQueue::Plain(ring) => {
-                        ring.peek() == ring::Slot::Empty && ring.loss_at_end() == 0
-                    }
+                    ReadQueue::Plain(ring) => ring.is_empty(),
                     ReadQueue::Lossy { ring, taken, at, displaced } => {
                         *displaced == 0 && *at == taken.len() && ring.is_empty()
                     }
@@ -628,7 +634,7 @@ impl Lane {
     /// Calls `f` with up to `most` messages of a live ring, in place, until it says to stop; ends
     /// at whatever is not an ordinary message, which [`next`](Self::next) then tells. Slots are
     /// given back after every [`RELEASE_EVERY`] messages and at the end, after each in a small ring.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn poll(
         &self,
         reader: &mut Reader,
@@ -636,18 +642,22 @@ impl Lane {
         context: &Arc<Context>,
         released: &mut impl FnMut(),
         f: &mut impl FnMut(Message<'_>) -> bool,
-    ) -> usize {
+    ) -> Polled {
         /// Settles the counts, also when `f` unwinds.
         struct Settling<'a> {
             counts: &'a Read,
             count: u64,
-            last_us: u64,
+            /// Address of the last record, whose token is among the pins.
+            last: usize,
         }
         impl Drop for Settling<'_> {
+            #[inline(always)]
             fn drop(&mut self) {
                 if self.count > 0 {
                     self.counts.delivered.add(self.count);
-                    self.counts.last_us.set(self.last_us);
+                    // SAFETY: the pins are given back with the reader alone, which is borrowed.
+                    let last = unsafe { Record::at(self.last) };
+                    self.counts.last_us.set(last.published_us());
                 }
             }
         }
@@ -655,16 +665,15 @@ impl Lane {
         let polled = self.read_side(reader, |side| {
             let ReadSide { queue: ReadQueue::Plain(ring), pins, catch_up: None, expired } = side
             else {
-                return 0;
+                return Polled { count: 0, is_all: false };
             };
             if *expired > 0 {
-                return 0;
+                return Polled { count: 0, is_all: false };
             }
             let every = if ring.capacity() < 16 * RELEASE_EVERY { 1 } else { RELEASE_EVERY };
-            let mut settling = Settling { counts: &self.counted, count: 0, last_us: 0 };
+            let mut settling = Settling { counts: &self.counted, count: 0, last: 0 };
             ring.drain(most, every, &mut *released, |address| {
-                pins.release_older();
-                pins.add(address);
+                pins.move_to(address);
                 // SAFETY: its token is among the pins.
                 let record = unsafe { Record::at(address) };
                 if has_expired(record, low) {
@@ -672,12 +681,12 @@ impl Lane {
                     return false;
                 }
                 settling.count += 1;
-                settling.last_us = record.published_us();
+                settling.last = address;
                 f(Message { record, context })
             });
-            settling.count as usize
+            Polled { count: settling.count as usize, is_all: *expired == 0 && ring.is_empty() }
         });
-        if polled > 0 {
+        if polled.count > 0 {
             released();
         }
         polled

@@ -478,9 +478,8 @@ impl Topic {
         let mut total = BatchReceipt::default();
         let failed = |receipt, reason| BatchError { receipt, reason };
         self.engine.check().map_err(|reason| failed(total, reason))?;
-        for message in messages {
-            message.layout(&self.engine.limits).map_err(|invalid| failed(total, invalid.into()))?;
-        }
+        NewMessage::check_all(messages, &self.engine.limits)
+            .map_err(|invalid| failed(total, invalid.into()))?;
         let mut rest = messages;
         while let Some(first) = rest.first() {
             let partition = self.entry.partition(first.key);

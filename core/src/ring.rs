@@ -34,9 +34,6 @@ const LAP: usize = 0b001;
 /// A loss precedes this word; how much was lost in all until then is in `losses`.
 const LOSS: usize = 0b010;
 
-/// How many words ahead of the one at hand the consumer fetches a record.
-const PREFETCH: usize = 8;
-
 #[derive(Debug)]
 struct Shared {
     slots: Slots,
@@ -107,6 +104,23 @@ pub fn ring(capacity: usize, start: u64) -> (Producer, Consumer) {
         shared: Arc::clone(&shared),
     };
     (producer, Consumer { slots, head: start, lost_told: 0, shared })
+}
+
+/// How many of the first `most` slots hold words of `lap` with no loss between. Fetches their records.
+#[inline(always)]
+fn filled(slots: &[AtomicUsize], most: usize, lap: usize) -> usize {
+    let mut count = 0;
+    for slot in slots.iter().take(most) {
+        // SYNC slot-filled: pairs with Producer::push.
+        let tagged = slot.load(Ordering::Acquire);
+        if tagged & (LAP | LOSS) != lap {
+            break;
+        }
+        prefetch::for_read(tagged);
+        prefetch::for_read(tagged.wrapping_add(64));
+        count += 1;
+    }
+    count
 }
 
 /// The write end.
@@ -280,14 +294,20 @@ impl Consumer {
         if lost == self.lost_told || self.peek() != Slot::Empty { 0 } else { lost - self.lost_told }
     }
 
+    /// Whether nothing is there, not even a loss to be told.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.peek() == Slot::Empty && self.loss_at_end() == 0
+    }
+
     /// The loss of `count` was told to the subscriber.
     pub fn acknowledge_loss(&mut self, count: u64) {
         self.lost_told += count;
     }
 
-    /// Calls `f` with the words that are there, in order, up to `most` and to the end of the lap,
-    /// until it says to stop. Ends before a loss. Gives the slots back after every `release_every`
-    /// words, then calling `released`, and at the end. Returns how many words were taken.
+    /// Calls `f` with the words that are there, in order, up to `most`, until it says to stop. Ends
+    /// before a loss. Gives the slots back after every `release_every` words, then calling
+    /// `released`, and at the end. Returns how many words were taken.
     ///
     /// A word counts as taken when `f` is called with it, also if `f` unwinds.
     #[inline(always)]
@@ -307,47 +327,59 @@ impl Consumer {
         }
         impl Taking<'_> {
             #[inline(always)]
+            fn position(&self) -> u64 {
+                self.from.wrapping_add(self.count as u64)
+            }
+
+            #[inline(always)]
             fn release(&mut self) {
-                *self.head = self.from.wrapping_add(self.count as u64);
+                *self.head = self.position();
                 // SYNC slot-free: pairs with Producer::free.
                 self.shared.store(*self.head, Ordering::Release);
             }
         }
         impl Drop for Taking<'_> {
+            #[inline(always)]
             fn drop(&mut self) {
-                self.release();
+                if self.position() != *self.head {
+                    self.release();
+                }
             }
         }
-        let lap = self.slots.lap(self.head);
-        let slots = &self.slots.0[self.slots.index(self.head)..];
-        let slots = &slots[..slots.len().min(most)];
+        let slots = &self.slots;
         let mut taking =
             Taking { from: self.head, head: &mut self.head, shared: &self.shared.head, count: 0 };
-        let mut until_release = release_every;
-        for (index, slot) in slots.iter().enumerate() {
-            // SYNC slot-filled: pairs with Producer::push.
-            let tagged = slot.load(Ordering::Acquire);
-            if tagged & (LAP | LOSS) != lap {
-                break;
+        loop {
+            let lap = slots.lap(taking.position());
+            let rest = &slots.0[slots.index(taking.position())..];
+            let mut rest = &rest[..rest.len().min(most - taking.count)];
+            let mut there = filled(rest, release_every, lap);
+            while there > 0 {
+                let (block, behind) = rest.split_at(there);
+                // What is behind is looked at before this is read, so that its records come
+                // meanwhile; not where this is the end, whose line the producer is at.
+                let next = if there == release_every { filled(behind, release_every, lap) } else { 0 };
+                for (index, slot) in block.iter().enumerate() {
+                    // Relaxed: `filled` has seen this very word. Read before its slot is given
+                    // back.
+                    let word = slot.load(Ordering::Relaxed) & !TAG_BITS;
+                    taking.count += 1;
+                    if index + 1 == release_every {
+                        taking.release();
+                        released();
+                    }
+                    if !f(word) {
+                        return taking.count;
+                    }
+                }
+                (rest, there) = (behind, next);
             }
-            if let Some(later) = slots.get(index + PREFETCH) {
-                // Relaxed: a hint. The low bits do not matter to it, nor does an old word.
-                let word = later.load(Ordering::Relaxed);
-                prefetch::for_read(word);
-                prefetch::for_read(word.wrapping_add(64));
-            }
-            taking.count += 1;
-            until_release -= 1;
-            if until_release == 0 {
-                until_release = release_every;
-                taking.release();
-                released();
-            }
-            if !f(tagged & !TAG_BITS) {
-                break;
+            // Words may go on in the next lap.
+            let at_end = slots.index(taking.position()) == 0;
+            if !(at_end && rest.is_empty() && taking.count > 0 && taking.count < most) {
+                return taking.count;
             }
         }
-        taking.count
     }
 
     /// Steps over the word that `peek` gave. The slot stays taken until [`release`](Self::release).

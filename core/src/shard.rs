@@ -24,9 +24,6 @@ use std::time::Duration;
 /// Messages that are pushed to a lane in one go.
 const GROUP: usize = 64;
 
-/// How far ahead of what it writes a batch fetches the lines of its chunk, in bytes.
-const AHEAD: usize = 1024;
-
 /// Addresses of the records of a group.
 type Group = ArrayVec<usize, GROUP>;
 
@@ -251,8 +248,8 @@ impl Core {
             let sequence_low = self.log.next() as u32;
             let place =
                 Place { offset, published_us: now_us, partition: partition.id, sequence_low };
-            prefetch::for_write(at as usize + AHEAD);
-            prefetch::for_write(at as usize + AHEAD + 64);
+            prefetch::for_write(at as usize + message::AHEAD);
+            prefetch::for_write(at as usize + message::AHEAD + 64);
             // SAFETY: the appender's room is ours, aligned and large enough.
             unsafe { message::write(at, message, layout, place) };
             self.appender.commit(bytes);
@@ -455,46 +452,31 @@ impl Core {
                 Err(stop) => return Some(stop),
             };
         }
-        let mut place = Place {
+        let place = Place {
             offset: partition.next_offset.get(),
             published_us: now_us,
             partition: partition.id,
             sequence_low: self.log.next() as u32,
         };
         let messages = &messages[..room.most];
-        if room.ask_filters || !self.fits(messages.first()) {
-            return self.write_first(state, messages, place, room.ask_filters, waited, group);
-        }
-        let (mut at, mut left) = self.appender.span();
-        let whole = left;
-        for message in messages {
-            // Checked by the publisher before it came here.
-            let Ok(layout) = message.layout(&self.limits) else { break };
-            let bytes = layout.bytes();
-            if bytes > left {
-                break;
+        if !room.ask_filters {
+            let (at, left) = self.appender.span();
+            let end = at as usize + left;
+            // SAFETY: an array of maybe-uninitialised addresses may hold anything.
+            let into = unsafe {
+                std::slice::from_raw_parts_mut(group.as_mut_ptr().cast(), group.capacity())
+            };
+            // SAFETY: the appender's span is ours and aligned; the publisher has checked the
+            // messages before they came here.
+            let (count, next) = unsafe { message::write_all(at, end, messages, place, into) };
+            if count > 0 {
+                // SAFETY: so many have been written.
+                unsafe { group.set_len(count) };
+                self.appender.commit(next as usize - at as usize);
+                return None;
             }
-            prefetch::for_write(at as usize + AHEAD);
-            prefetch::for_write(at as usize + AHEAD + 64);
-            // SAFETY: the appender's span is ours, aligned and large enough.
-            unsafe { message::write(at, message, layout, place) };
-            // SAFETY: no more messages than a group holds.
-            unsafe { group.push_unchecked(at as usize) };
-            at = at.wrapping_add(bytes);
-            left -= bytes;
-            place.offset += 1;
-            place.sequence_low = place.sequence_low.wrapping_add(1);
         }
-        self.appender.commit(whole - left);
-        None
-    }
-
-    /// Whether `message` fits into the current chunk.
-    #[inline(always)]
-    fn fits(&self, message: Option<&NewMessage<'_>>) -> bool {
-        message
-            .and_then(|message| message.layout(&self.limits).ok())
-            .is_some_and(|layout| self.appender.room(layout.bytes()).is_some())
+        self.write_first(state, messages, place, room.ask_filters, waited, group)
     }
 
     /// Writes the first of `messages` alone: it needs another chunk, or must be looked at first.
