@@ -149,6 +149,46 @@ struct Shared<T> {
     bias_after: u32,
 }
 
+/// The owner of a bias at work; ends also when the work unwinds.
+#[derive(Debug)]
+pub struct Entered<'a, T: Guarded>(&'a Baton<T>);
+
+impl<T: Guarded> Entered<'_, T> {
+    #[inline(always)]
+    fn run<R>(self, work: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: the baton is biased to this thread, which is marked as being at work.
+        self.0.guarded.with_mut(|shared| work(unsafe { &mut (*shared).value }))
+    }
+}
+
+impl<T: Guarded> std::ops::Deref for Entered<'_, T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: as in `run`; the work ends when `self` is dropped.
+        self.0.guarded.with(|shared| unsafe { &(*shared).value })
+    }
+}
+
+impl<T: Guarded> std::ops::DerefMut for Entered<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and `self` is borrowed exclusively.
+        self.0.guarded.with_mut(|shared| unsafe { &mut (*shared).value })
+    }
+}
+
+impl<T: Guarded> Drop for Entered<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.has_errands() {
+            self.0.end_with_errands();
+        } else {
+            self.0.end_as_owner(thread_token());
+        }
+    }
+}
+
 // SAFETY: `guarded` is reached by the holder alone, jobs are Send (see `run`, `leave`).
 unsafe impl<T: Send> Send for Baton<T> {}
 // SAFETY: as above.
@@ -177,13 +217,19 @@ impl<T: Guarded> Baton<T> {
     /// returns when it has run. `work` must not call `run` on the same baton.
     #[inline(always)]
     pub fn run<R: Send>(&self, work: impl FnOnce(&mut T) -> R + Send) -> R {
-        if self.begin_as_owner() {
-            return self.run_as_owner(work);
+        if let Some(owner) = self.enter() {
+            return owner.run(work);
         }
         if self.sequencer.get().is_none() && self.try_take() {
             return self.run_as_holder(work);
         }
         self.run_contended(work)
+    }
+
+    /// What the baton guards, if it is biased to this thread: the short way of [`run`](Self::run).
+    #[inline(always)]
+    pub fn enter(&self) -> Option<Entered<'_, T>> {
+        self.begin_as_owner().then(|| Entered(self))
     }
 
     /// Whether the baton is biased to this thread, which then is at work.
@@ -213,29 +259,6 @@ impl<T: Guarded> Baton<T> {
         if self.owner.load(Ordering::Relaxed) != me {
             self.left.wake();
         }
-    }
-
-    #[inline(always)]
-    fn run_as_owner<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        /// Ends also when `work` unwinds.
-        struct Ending<'a, T: Guarded>(&'a Baton<T>);
-        impl<T: Guarded> Drop for Ending<'_, T> {
-            #[inline(always)]
-            fn drop(&mut self) {
-                let baton = self.0;
-                // SAFETY: still at work.
-                if baton.guarded.with_mut(|shared| unsafe { (*shared).value.has_errands() }) {
-                    baton.end_with_errands();
-                } else {
-                    baton.end_as_owner(thread_token());
-                }
-            }
-        }
-        let ending = Ending(self);
-        // SAFETY: the baton is biased to this thread, which is marked as being at work.
-        let result = self.guarded.with_mut(|shared| work(unsafe { &mut (*shared).value }));
-        drop(ending);
-        result
     }
 
     #[cold]
@@ -309,8 +332,8 @@ impl<T: Guarded> Baton<T> {
         if self.sequencer.get().is_some() {
             return Ok(self.run_contended(work));
         }
-        if self.begin_as_owner() {
-            return Ok(self.run_as_owner(work));
+        if let Some(owner) = self.enter() {
+            return Ok(owner.run(work));
         }
         if self.try_take() || self.spin_and_take() {
             Ok(self.run_as_holder(work))

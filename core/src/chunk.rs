@@ -340,6 +340,13 @@ impl Appender {
         self.next += bytes;
     }
 
+    /// Hands out `count` tokens of the current chunk.
+    #[inline]
+    pub fn grant_current(&mut self, count: u64) {
+        debug_assert!(self.chunk.is_some(), "a record has just been written there");
+        self.handed_out += count;
+    }
+
     /// Hands out `count` tokens of `chunk`: free of charge for the current chunk.
     #[inline]
     pub fn grant(&mut self, chunk: Chunk, count: u64) {
@@ -547,21 +554,16 @@ impl Pins {
         self.count += 1;
     }
 
-    /// Owns one more token, that of the record at `address`, and gives all others back that are of
-    /// other chunks: no record but this is in use.
+    /// Owns `count` more tokens of the chunk that has the record at `address`, and gives back those
+    /// of all other chunks: no record there is in use.
     #[inline(always)]
-    pub fn move_to(&mut self, address: usize) {
+    pub fn move_to(&mut self, address: usize, count: u64) {
         let chunk = Chunk::of(address);
         if self.chunk != Some(chunk) {
-            self.flush_for(chunk);
+            self.flush();
+            self.chunk = Some(chunk);
         }
-        self.count += 1;
-    }
-
-    #[cold]
-    fn flush_for(&mut self, chunk: Chunk) {
-        self.flush();
-        self.chunk = Some(chunk);
+        self.count += count;
     }
 
     /// Gives back the tokens of all chunks but the one at hand: no record of those is in use.
@@ -575,7 +577,7 @@ impl Pins {
     }
 
     /// Gives all tokens back: no record taken so far is in use any more.
-    #[inline]
+    #[inline(never)]
     pub fn flush(&mut self) {
         self.release_older();
         if let Some(chunk) = self.chunk.take() {

@@ -104,7 +104,7 @@ struct PartitionState {
     route: Vec<Target>,
     /// One of `route` may make a publisher wait.
     may_block: bool,
-    /// One of `route` has a filter, or a policy that ends subscriptions; or the topic is deleted.
+    /// One of `route` has a policy that ends subscriptions; or the topic is deleted.
     is_special: bool,
     /// The snapshot and the trie that `route` is of.
     snapshot_version: u64,
@@ -229,45 +229,67 @@ impl Core {
         message: &NewMessage<'_>,
         layout: Layout,
     ) -> Appended {
-        partition.state.with_mut(|state| {
-            // SAFETY: the partition is of this shard (checked in `resolve`), whose baton is held.
-            let state = unsafe { &mut *state };
-            let bytes = layout.bytes();
-            let (Some(at), false, false) = (
-                self.appender.room(bytes),
-                state.is_special || self.closed,
-                state.snapshot_version != self.routing.version(),
-            ) else {
-                return self.append_special(partition, state, message);
-            };
-            if state.may_block && self.is_full(state) {
-                return self.append_special(partition, state, message);
+        // Not inside the closure, which would be a function of its own, with its result in memory.
+        let state = partition.state.with_mut(|state| state);
+        // SAFETY: the partition is of this shard (checked in `resolve`), whose baton is held.
+        let state = unsafe { &mut *state };
+        let bytes = layout.bytes();
+        let (Some(at), false, false) = (
+            self.appender.room(bytes),
+            state.is_special || self.closed,
+            state.snapshot_version != self.routing.version(),
+        ) else {
+            return self.append_special(partition, state, message);
+        };
+        if state.may_block && self.is_full(state) {
+            return self.append_special(partition, state, message);
+        }
+        let offset = partition.next_offset.get();
+        let now_us = self.stamps.now_us();
+        let sequence_low = self.log.next() as u32;
+        let place = Place { offset, published_us: now_us, partition: partition.id, sequence_low };
+        prefetch::for_write(at as usize + message::AHEAD);
+        prefetch::for_write(at as usize + message::AHEAD + 64);
+        // SAFETY: the appender's room is ours, aligned and large enough.
+        unsafe { message::write(at, message, layout, place) };
+        self.appender.commit(bytes);
+        self.log.append_one(at as usize);
+        partition.next_offset.set(offset + 1);
+        let mut outcome = Outcome { matched: state.route.len() as u64, ..Outcome::default() };
+        let mut pushed = 0;
+        for target in &state.route {
+            if target.filtered && !self.selects(target, at as usize) {
+                outcome.matched -= 1;
+                continue;
             }
-            let offset = partition.next_offset.get();
-            let now_us = self.stamps.now_us();
-            let sequence_low = self.log.next() as u32;
-            let place =
-                Place { offset, published_us: now_us, partition: partition.id, sequence_low };
-            prefetch::for_write(at as usize + message::AHEAD);
-            prefetch::for_write(at as usize + message::AHEAD + 64);
-            // SAFETY: the appender's room is ours, aligned and large enough.
-            unsafe { message::write(at, message, layout, place) };
-            self.appender.commit(bytes);
-            self.log.append_one(at as usize);
-            partition.next_offset.set(offset + 1);
-            let mut outcome = Outcome::default();
-            for target in &state.route {
-                let pushed =
-                    target.lane.push_one(&mut self.held, at as usize, &mut self.appender, now_us);
-                outcome.add(1, pushed);
-                // SYNC asleep: pairs with WaitCell::prepare.
-                light_fence();
-                if target.inbox.arrivals.is_armed() {
-                    self.wake(target);
-                }
+            if target.lane.try_push_one(&mut self.held, at as usize) {
+                pushed += 1;
+            } else {
+                outcome.add(0, self.push_specially(target, at as usize, now_us));
             }
-            Appended { count: 1, first_offset: offset, outcome, stop: None }
-        })
+            // SYNC asleep: pairs with WaitCell::prepare.
+            light_fence();
+            if target.inbox.arrivals.is_armed() {
+                self.wake(target);
+            }
+        }
+        // Readers may give tokens back already: the chunk has more until it is sealed.
+        self.appender.grant_current(pushed);
+        outcome.enqueued += pushed;
+        Appended { count: 1, first_offset: offset, outcome, stop: None }
+    }
+
+    #[inline(never)]
+    fn selects(&self, target: &Target, address: usize) -> bool {
+        // SAFETY: written and not let go.
+        target.inbox.interest.selects(unsafe { Record::at(address) }, &self.context)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_specially(&mut self, target: &Target, address: usize, now_us: u64) -> Pushed {
+        let (lane, overflow) = (&target.lane, target.inbox.overflow);
+        lane.push(&mut self.held, &[address], &mut self.appender, overflow, now_us)
     }
 
     #[cold]
@@ -422,7 +444,7 @@ impl Core {
             });
             state.is_special = state.route.iter().any(|target| {
                 let disconnects = matches!(target.inbox.overflow, Overflow::Disconnect { .. });
-                target.filtered || disconnects
+                disconnects
             });
             state.may_block = state
                 .route
