@@ -3,33 +3,26 @@
 use crate::chunk::{CHUNK_BYTES, Pool};
 use crate::clock::Clock;
 use crate::config::{
-    CircuitBreaker, DEFAULT_CAPACITY, DEFAULT_MEMORY_BUDGET, Limits, MAX_CAPACITY, MAX_PARTITIONS,
-    MAX_SHARDS, Overflow, Sequencer, Start, WaitStrategy, WhenFull,
+    DEFAULT_MEMORY_BUDGET, Limits, MAX_PARTITIONS, MAX_SHARDS, Sequencer, WhenFull,
 };
-use crate::error::{ConfigError, InvalidFilter, NameRule, PublishError, SubscribeError};
-use crate::filter::Filter;
+use crate::error::{ConfigError, InvalidName, NameRule, PublishError, SubscribeError};
 use crate::fork::Generation;
-use crate::inbox::{Inbox, InboxState};
-use crate::interest::{FilterFn, Interest, Scan, Selector};
-use crate::lane::Replay;
-use crate::message::{Context, Message, NewMessage, PartitionEntry, Record};
+use crate::message::{Context, NewMessage, PartitionEntry};
+use crate::metrics::{Metrics, ShardMetrics, SubscriptionMetrics, TopicMetrics};
 use crate::pin;
 use crate::publisher::{BatchError, BatchReceipt, Engine, Receipt, Topic, TopicEntry};
-use crate::shard::{Partition, Routes, Shard};
+use crate::registry::{CloseReport, Registry, Settings};
+use crate::shard::{Memory, Partition, Routes, Shard};
 use crate::snapshot::Snapshot;
-use crate::subscription::{Receiver, Subscription};
-use crate::sync::{Arc, AtomicBool, Ordering, epoch, register_asymmetric_fences};
+use crate::subscribe::SubscriptionBuilder;
+use crate::subscription::Subscription;
+use crate::sync::{Arc, AtomicBool, Ordering, register_asymmetric_fences};
 use crate::topic::{Pattern, validate_name};
-use crate::worker::{HandlerError, HandlerFn, HandlerResult, OnError, Task, TaskConfig, Workers};
-use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock, Weak};
 use std::thread;
-use std::time::{Duration, Instant};
-
-/// Below this many patterns the routes are merged by whoever subscribes, above by a thread.
-const MERGE_INLINE: usize = 1024;
+use std::time::Duration;
 
 /// A publish/subscribe broker inside this process. Cheap to clone: all clones are one broker.
 ///
@@ -45,58 +38,9 @@ const MERGE_INLINE: usize = 1024;
 /// assert_eq!(all.recv()?.payload(), b"four!");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Broker {
-    pub(crate) inner: std::sync::Arc<Inner>,
-}
-
-#[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) engine: Arc<Engine>,
-    pub(crate) pool: Arc<Pool>,
-    routing: std::sync::Arc<Snapshot<Routes>>,
-    settings: Settings,
-    pub(crate) topics: RwLock<BTreeMap<std::sync::Arc<str>, Arc<TopicEntry>>>,
-    /// Serialises subscribe, unsubscribe, create and delete.
-    control: Mutex<Control>,
-    workers: OnceLock<std::sync::Arc<Workers>>,
-    /// Whether a thread is merging the routes.
-    merging: AtomicBool,
-}
-
-#[derive(Debug)]
-struct Settings {
-    auto_create: bool,
-    partitions: usize,
-    workers: usize,
-    pin_workers: Option<usize>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Control {
-    last_id: u64,
-    next_shard: usize,
-    names: HashSet<Box<str>>,
-    pub(crate) subscriptions: HashMap<u64, Known>,
-}
-
-/// A subscription as the broker knows it.
-#[derive(Debug)]
-pub(crate) struct Known {
-    pub(crate) inbox: Arc<Inbox>,
-    pub(crate) task: Option<Weak<Task>>,
-}
-
-/// What [`Broker::close`] left.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct CloseReport {
-    /// Messages that were queued for handlers and not handled in time. They are lost.
-    pub unhandled: u64,
-    /// Messages that are queued for subscriptions that are pulled. They can still be received.
-    pub unreceived: u64,
-    /// Whether a handler was still running. It runs to its end, and is then not called again.
-    pub handler_running: bool,
+    inner: Arc<Registry>,
 }
 
 impl Broker {
@@ -149,10 +93,7 @@ impl Broker {
         validate_name(name)?;
         if name.starts_with('$') {
             let reason = NameRule::Reserved;
-            return Err(ConfigError::InvalidName(crate::error::InvalidName {
-                position: 0,
-                reason,
-            }));
+            return Err(ConfigError::InvalidName(InvalidName { position: 0, reason }));
         }
         in_range("partitions", partitions, 1, MAX_PARTITIONS)?;
         let mut control = self.inner.control();
@@ -162,19 +103,19 @@ impl Broker {
         if self.inner.find_topic(name).is_some() {
             return Err(ConfigError::TopicExists);
         }
-        let name: std::sync::Arc<str> = name.into();
+        let name: Arc<str> = name.into();
         let partitions = (0..partitions)
             .map(|_| {
                 let id = engine.context.partitions.push(PartitionEntry {
-                    topic: std::sync::Arc::clone(&name),
+                    topic: Arc::clone(&name),
                     deleted: AtomicBool::new(false),
                 });
                 let shard = control.next_shard;
                 control.next_shard = (shard + 1) % engine.shards.len();
-                Partition::new(id as u32, shard, std::sync::Arc::clone(&name))
+                Partition::new(id as u32, shard, Arc::clone(&name))
             })
             .collect();
-        let entry = Arc::new(TopicEntry::new(std::sync::Arc::clone(&name), partitions));
+        let entry = Arc::new(TopicEntry::new(Arc::clone(&name), partitions));
         self.inner.topics_mut().insert(name, Arc::clone(&entry));
         Ok(Topic::new(Arc::clone(engine), entry))
     }
@@ -209,6 +150,7 @@ impl Broker {
         most: usize,
     ) -> Result<Vec<String>, ConfigError> {
         use std::ops::Bound::{Excluded, Unbounded};
+        self.inner.engine.check()?;
         let pattern = Pattern::new(pattern)?;
         let from = after.map_or(Unbounded, Excluded);
         let topics = self.inner.topics.read().unwrap_or_else(PoisonError::into_inner);
@@ -271,18 +213,41 @@ impl Broker {
 
     /// A subscription to `pattern`, to be set up further.
     pub fn subscription<'a>(&self, pattern: &'a str) -> SubscriptionBuilder<'a> {
-        SubscriptionBuilder {
-            broker: self.clone(),
-            patterns: vec![pattern],
-            name: None,
-            filter: Ok(None),
-            capacity: DEFAULT_CAPACITY,
-            overflow: Overflow::default(),
-            start: Start::default(),
-            wait: WaitStrategy::default(),
-            dedicated: false,
-            breaker: None,
-            on_error: None,
+        SubscriptionBuilder::new(&self.inner, pattern)
+    }
+
+    /// Figures of the broker, its shards, topics and subscriptions.
+    pub fn metrics(&self) -> Metrics {
+        let inner = &*self.inner;
+        let now_us = inner.engine.clock.unix_us();
+        let shards = inner.engine.shards.iter().map(|shard| ShardMetrics {
+            published: shard.log.head(),
+            retained: shard.log.head().saturating_sub(shard.log.low()),
+            retained_bytes: shard.figures.retained_bytes.get(),
+            expired: shard.figures.expired.get(),
+            index_bytes: shard.log.index_bytes(),
+        });
+        let topics = inner.topics.read().unwrap_or_else(PoisonError::into_inner);
+        let topics = topics.values().map(|entry| TopicMetrics {
+            name: entry.name.to_string(),
+            published: entry.partitions.iter().map(|p| p.next_offset.get()).sum(),
+        });
+        let mut subscriptions: Vec<_> = inner
+            .control()
+            .subscriptions
+            .values()
+            .map(|known| {
+                let task = known.task.as_ref().and_then(Weak::upgrade);
+                SubscriptionMetrics::of(&known.inbox, task.as_deref(), now_us)
+            })
+            .collect();
+        subscriptions.sort_by_key(|figures| figures.id);
+        Metrics {
+            chunk_bytes: inner.pool.in_use(),
+            budget_bytes: inner.settings.memory_budget as u64,
+            shards: shards.collect(),
+            topics: topics.collect(),
+            subscriptions,
         }
     }
 
@@ -291,9 +256,19 @@ impl Broker {
     /// subscriptions that are pulled can still be received.
     ///
     /// May be called from inside a handler, which then is not waited for. Closing again does
-    /// nothing.
+    /// nothing, and neither does closing from inside a filter function, during which a shard is
+    /// held.
     pub fn close(&self, deadline: Duration) -> CloseReport {
         self.inner.close(deadline)
+    }
+}
+
+impl fmt::Debug for Broker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Broker")
+            .field("shards", &self.inner.engine.shards.len())
+            .field("closed", &self.inner.engine.is_closed())
+            .finish_non_exhaustive()
     }
 }
 
@@ -317,138 +292,6 @@ pub struct PartitionDescription {
     pub shard: usize,
     /// The offset that its next message gets: as many were published.
     pub next_offset: u64,
-}
-
-impl Inner {
-    pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
-        // No foreign code runs under this lock.
-        self.control.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn find_topic(&self, name: &str) -> Option<Arc<TopicEntry>> {
-        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
-        topics.get(name).cloned()
-    }
-
-    fn topics_mut(
-        &self,
-    ) -> impl std::ops::DerefMut<Target = BTreeMap<std::sync::Arc<str>, Arc<TopicEntry>>> {
-        self.topics.write().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn workers(&self) -> Result<std::sync::Arc<Workers>, SubscribeError> {
-        if let Some(workers) = self.workers.get() {
-            return Ok(std::sync::Arc::clone(workers));
-        }
-        let started = Workers::start(
-            self.settings.workers,
-            self.settings.pin_workers,
-            self.engine.clock.clone(),
-        )
-        .map_err(|_| SubscribeError::NoThread)?;
-        // Callers hold the control mutex: nobody else starts workers meanwhile.
-        Ok(std::sync::Arc::clone(self.workers.get_or_init(|| started)))
-    }
-
-    /// Puts the routes with `inbox` in place.
-    fn route(&self, inbox: &Arc<Inbox>) {
-        let mut routes = Routes::clone(&self.routing.load());
-        for pattern in &inbox.interest.patterns {
-            routes = routes.insert(pattern, inbox.id, Arc::clone(inbox));
-        }
-        self.routing.store(std::sync::Arc::new(routes));
-    }
-
-    /// Takes `inbox` out of the routes and out of what the broker knows.
-    fn unroute(self: &std::sync::Arc<Self>, inbox: &Inbox) {
-        let mut control = self.control();
-        let mut routes = Routes::clone(&self.routing.load());
-        for pattern in &inbox.interest.patterns {
-            routes = routes.remove(pattern, inbox.id);
-        }
-        self.routing.store(std::sync::Arc::new(routes));
-        control.subscriptions.remove(&inbox.id);
-        if let Some(name) = &inbox.name {
-            control.names.remove(name);
-        }
-        self.merge_routes(control);
-    }
-
-    /// Merges the routes if there are many changes since the last time.
-    fn merge_routes(self: &std::sync::Arc<Self>, control: MutexGuard<'_, Control>) {
-        let routes = self.routing.load();
-        if !routes.needs_merge() {
-            return;
-        }
-        if routes.len() < MERGE_INLINE {
-            self.routing.store(std::sync::Arc::new(routes.install(&routes.merge())));
-            return;
-        }
-        drop(control);
-        if self.merging.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        let inner = std::sync::Arc::downgrade(self);
-        let merge = move || {
-            let merged = routes.merge();
-            drop(routes);
-            if let Some(inner) = inner.upgrade() {
-                let control = inner.control();
-                let now = inner.routing.load();
-                inner.routing.store(std::sync::Arc::new(now.install(&merged)));
-                inner.merging.store(false, Ordering::Release);
-                drop(control);
-            }
-        };
-        if thread::Builder::new().name("slipring-routes".into()).spawn(merge).is_err() {
-            // The next change tries again; until then routing is slower, not wrong.
-            self.merging.store(false, Ordering::Release);
-        }
-    }
-
-    fn close(&self, deadline: Duration) -> CloseReport {
-        if self.engine.generation.is_over() || self.engine.closed.swap(true, Ordering::AcqRel) {
-            return CloseReport::default();
-        }
-        let deadline = Instant::now() + deadline;
-        for shard in &self.engine.shards {
-            shard.baton.run(|core| core.close());
-        }
-        let (inboxes, tasks): (Vec<_>, Vec<_>) = {
-            let control = self.control();
-            let known = control.subscriptions.values();
-            let tasks = known.clone().filter_map(|known| known.task.as_ref()?.upgrade());
-            let pulled = known.clone().filter(|known| known.task.is_none());
-            (pulled.map(|known| Arc::clone(&known.inbox)).collect(), tasks.collect())
-        };
-        for inbox in inboxes.iter().chain(tasks.iter().map(|task| &task.inbox)) {
-            inbox.advance(InboxState::Closed);
-            inbox.wake_all();
-        }
-        let mut report = CloseReport::default();
-        if let Some(workers) = self.workers.get() {
-            let others: Vec<_> = tasks.iter().filter(|task| !task.is_own_thread()).collect();
-            workers.wait_until(deadline, |_| others.iter().all(|task| task.is_drained()));
-            report.unhandled = tasks.iter().map(|task| task.inbox.depth()).sum();
-            for task in &tasks {
-                task.inbox.advance(InboxState::Ended);
-                task.inbox.wake_all();
-            }
-            for task in &tasks {
-                report.handler_running |= !task.end(Some(deadline)) || task.is_own_thread();
-            }
-            report.handler_running |= !workers.stop(deadline);
-        }
-        report.unreceived = inboxes.iter().map(|inbox| inbox.depth()).sum();
-        tracing::info!(?report, "broker closed");
-        report
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        self.close(Duration::ZERO);
-    }
 }
 
 fn in_range(
@@ -505,7 +348,7 @@ impl BrokerBuilder {
         Self { shards, ..self }
     }
 
-    /// Bytes of memory for messages, over all shards: 64 MiB by default, at least 1 MiB a shard.
+    /// Bytes of memory for messages, over all shards: 64 MiB by default, at least 256 KiB a shard.
     /// The log's index comes on top: 8 bytes a message.
     pub fn memory_budget(self, bytes: usize) -> Self {
         Self { memory_budget: bytes, ..self }
@@ -558,7 +401,7 @@ impl BrokerBuilder {
     /// [`ConfigError::OutOfRange`], or [`ConfigError::NoThread`] with a pinned sequencer.
     pub fn build(self) -> Result<Broker, ConfigError> {
         in_range("shards", self.shards, 1, MAX_SHARDS)?;
-        let least = self.shards * 2 * CHUNK_BYTES;
+        let least = self.shards * 4 * CHUNK_BYTES;
         in_range("memory_budget", self.memory_budget, least, 1 << 46)?;
         in_range("payload_limit", self.payload_limit, 0, Limits::MAX_PAYLOAD_BYTES)?;
         in_range("partitions", self.partitions, 1, MAX_PARTITIONS)?;
@@ -569,19 +412,15 @@ impl BrokerBuilder {
         let pool = Pool::new(self.memory_budget);
         let store = RandomState::new().build_hasher().finish();
         let context = Arc::new(Context { partitions: boxcar::Vec::new(), store });
-        let routing = std::sync::Arc::new(Snapshot::new(std::sync::Arc::new(Routes::new())));
+        let routing = Arc::new(Snapshot::new(Arc::new(Routes::new())));
+        let memory = Memory {
+            budget: self.memory_budget / self.shards,
+            when_full: self.when_full,
+            pool: &pool,
+        };
         let shards = (0..self.shards)
             .map(|index| {
-                std::sync::Arc::new(Shard::new(
-                    index,
-                    self.memory_budget / self.shards,
-                    self.when_full,
-                    limits,
-                    &pool,
-                    self.clock.clone(),
-                    &context,
-                    &routing,
-                ))
+                Arc::new(Shard::new(index, memory, limits, self.clock.clone(), &context, &routing))
             })
             .collect();
         let mut engine = Engine {
@@ -596,7 +435,7 @@ impl BrokerBuilder {
         if let Sequencer::Pinned { first } = self.sequencer {
             engine.start_sequencers(first).map_err(|_| ConfigError::NoThread)?;
         }
-        let inner = Inner {
+        let inner = Registry {
             engine: Arc::new(engine),
             pool,
             routing,
@@ -605,429 +444,13 @@ impl BrokerBuilder {
                 partitions: self.partitions,
                 workers: self.workers,
                 pin_workers: self.pin_workers,
+                memory_budget: self.memory_budget,
             },
             topics: RwLock::default(),
             control: Mutex::default(),
             workers: OnceLock::new(),
             merging: AtomicBool::new(false),
         };
-        Ok(Broker { inner: std::sync::Arc::new(inner) })
-    }
-}
-
-/// Settings of a subscription. See [`Broker::subscription`].
-///
-/// ```
-/// use slipring::{Broker, Overflow, Start};
-///
-/// let broker = Broker::in_memory();
-/// broker.publish("orders/in", "1")?;
-/// let mut orders = broker
-///     .subscription("orders/*")
-///     .pattern("returns/**")
-///     .filter("NOT attributes:test")
-///     .capacity(4096)
-///     .overflow(Overflow::DropOldest)
-///     .start(Start::Earliest)
-///     .open()?;
-/// assert_eq!(orders.recv()?.payload(), b"1");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[must_use]
-pub struct SubscriptionBuilder<'a> {
-    broker: Broker,
-    patterns: Vec<&'a str>,
-    name: Option<&'a str>,
-    filter: Result<Option<Selector>, InvalidFilter>,
-    capacity: usize,
-    overflow: Overflow,
-    start: Start,
-    wait: WaitStrategy,
-    dedicated: bool,
-    breaker: Option<CircuitBreaker>,
-    on_error: Option<Box<OnError>>,
-}
-
-impl fmt::Debug for SubscriptionBuilder<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SubscriptionBuilder")
-            .field("patterns", &self.patterns)
-            .field("name", &self.name)
-            .field("filter", &self.filter)
-            .field("capacity", &self.capacity)
-            .field("overflow", &self.overflow)
-            .field("start", &self.start)
-            .finish_non_exhaustive()
-    }
-}
-
-impl<'a> SubscriptionBuilder<'a> {
-    /// Also wants the topics that match `pattern`. A message that several patterns match comes
-    /// once.
-    pub fn pattern(mut self, pattern: &'a str) -> Self {
-        self.patterns.push(pattern);
-        self
-    }
-
-    /// A name, unique in the broker: 1..=255 of `[A-Za-z0-9._~+%-]`.
-    pub fn name(self, name: &'a str) -> Self {
-        Self { name: Some(name), ..self }
-    }
-
-    /// Wants only messages whose attributes match this expression; see [`Filter`] for the grammar.
-    pub fn filter(self, expression: &str) -> Self {
-        let filter = Filter::parse(expression).map(|filter| Some(Selector::Expression(filter)));
-        Self { filter, ..self }
-    }
-
-    /// Wants only messages whose attributes match this filter.
-    pub fn filter_by(self, filter: Filter) -> Self {
-        Self { filter: Ok(Some(Selector::Expression(filter))), ..self }
-    }
-
-    /// Wants only messages for which `function` returns true.
-    ///
-    /// It runs on the publishing thread while a shard is held, so it must be quick, and must not
-    /// call the broker: such calls are refused. A panic counts as no match.
-    pub fn filter_fn(
-        self,
-        function: impl Fn(&Message<'_>) -> bool + Send + Sync + 'static,
-    ) -> Self {
-        let function: Box<FilterFn> = Box::new(function);
-        Self { filter: Ok(Some(Selector::Function(function))), ..self }
-    }
-
-    /// Messages that can be queued, from each shard: 1024 by default, at most 2^24. 8 bytes each,
-    /// rounded up to a power of two, allocated when the first message comes.
-    pub fn capacity(self, capacity: usize) -> Self {
-        Self { capacity, ..self }
-    }
-
-    /// What happens to messages while the queue is full.
-    pub fn overflow(self, overflow: Overflow) -> Self {
-        Self { overflow, ..self }
-    }
-
-    /// Where in the stream to begin.
-    pub fn start(self, start: Start) -> Self {
-        Self { start, ..self }
-    }
-
-    /// How to wait for messages.
-    pub fn wait(self, wait: WaitStrategy) -> Self {
-        Self { wait, ..self }
-    }
-
-    /// Gives the handler a thread of its own, instead of the shared workers.
-    pub fn dedicated_thread(self) -> Self {
-        Self { dedicated: true, ..self }
-    }
-
-    /// Pauses deliveries to a handler that keeps failing.
-    pub fn circuit_breaker(self, breaker: CircuitBreaker) -> Self {
-        Self { breaker: Some(breaker), ..self }
-    }
-
-    /// Is told of every failure of the handler, on the handler's thread, after the failure was
-    /// counted.
-    pub fn on_error(self, on_error: impl FnMut(HandlerError<'_>) + Send + 'static) -> Self {
-        Self { on_error: Some(Box::new(on_error)), ..self }
-    }
-
-    /// Subscribes; the messages are pulled. Every publish that starts after this has returned
-    /// sees the subscription.
-    ///
-    /// # Errors
-    /// See [`SubscribeError`].
-    pub fn open(self) -> Result<Subscription, SubscribeError> {
-        let wait = self.wait;
-        let (broker, start) = (self.broker.clone(), self.start);
-        let inbox = self.make_inbox()?;
-        let receiver = Receiver::new(Arc::clone(&inbox), Arc::clone(&broker.inner.engine));
-        let control = broker.inner.register(&inbox, None)?;
-        broker.inner.begin(control, &inbox, start);
-        let inner = std::sync::Arc::downgrade(&broker.inner);
-        Ok(Subscription::new(receiver, wait, move |inbox| {
-            if let Some(inner) = inner.upgrade() {
-                inner.unroute(inbox);
-            }
-        }))
-    }
-
-    /// Subscribes; `handler` is called with every message, in order, one at a time, on a delivery
-    /// worker. What it returns tells whether it succeeded: nothing, or a `Result`.
-    ///
-    /// From inside the handler everything is allowed: publish, subscribe, unsubscribe this or
-    /// another subscription, close the broker. A panic is caught and counts as a failure.
-    ///
-    /// # Errors
-    /// See [`SubscribeError`].
-    pub fn handler<R: HandlerResult>(
-        mut self,
-        mut handler: impl FnMut(&Message<'_>) -> R + Send + 'static,
-    ) -> Result<HandlerSubscription, SubscribeError> {
-        let (broker, start, dedicated) = (self.broker.clone(), self.start, self.dedicated);
-        let handler: Box<HandlerFn> = Box::new(move |message| handler(message).into_handled());
-        let config = TaskConfig {
-            handler,
-            on_error: self.on_error.take(),
-            breaker: self.breaker,
-            wait: self.wait,
-        };
-        let inbox = self.make_inbox()?;
-        let inner = &broker.inner;
-        let workers = {
-            let _control = inner.control();
-            inner.workers()?
-        };
-        let receiver = Receiver::new(Arc::clone(&inbox), Arc::clone(&inner.engine));
-        let task = Task::new(receiver, config, &workers);
-        let control = inner.register(&inbox, Some(std::sync::Arc::downgrade(&task)))?;
-        inner.begin(control, &inbox, start);
-        if dedicated {
-            if workers.start_dedicated(std::sync::Arc::clone(&task)).is_err() {
-                inner.unroute(&inbox);
-                task.end(None);
-                return Err(SubscribeError::NoThread);
-            }
-        } else {
-            // There may be something to replay, and if not, this makes it wait for arrivals.
-            crate::wait::Schedule::schedule(std::sync::Arc::clone(&task));
-        }
-        Ok(HandlerSubscription { inner: std::sync::Arc::downgrade(inner), task: Some(task) })
-    }
-
-    fn make_inbox(self) -> Result<Arc<Inbox>, SubscribeError> {
-        self.broker.inner.engine.check()?;
-        let patterns = self
-            .patterns
-            .iter()
-            .map(|pattern| Pattern::new(pattern))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(SubscribeError::InvalidPattern)?;
-        let selector = self.filter.map_err(SubscribeError::InvalidFilter)?;
-        if self.capacity == 0 || self.capacity > MAX_CAPACITY {
-            return Err(SubscribeError::Capacity { requested: self.capacity });
-        }
-        if let Some(name) = self.name {
-            check_subscription_name(name)?;
-        }
-        let inner = &self.broker.inner;
-        let id = {
-            let mut control = inner.control();
-            control.last_id += 1;
-            control.last_id
-        };
-        Ok(Arc::new(Inbox::new(
-            id,
-            self.name.map(Into::into),
-            Interest::new(patterns, selector),
-            self.overflow,
-            self.capacity,
-            inner.engine.shards.len(),
-        )))
-    }
-}
-
-fn check_subscription_name(name: &str) -> Result<(), SubscribeError> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._~+%-".contains(&byte);
-    let wrong = name.bytes().position(|byte| !allowed(byte));
-    match wrong {
-        Some(position) => Err(SubscribeError::InvalidSubscriptionName { position }),
-        None if name.is_empty() => Err(SubscribeError::InvalidSubscriptionName { position: 0 }),
-        None if name.len() > 255 => Err(SubscribeError::InvalidSubscriptionName { position: 255 }),
-        None => Ok(()),
-    }
-}
-
-impl Inner {
-    /// Notes a subscription, under the control mutex.
-    fn register(
-        &self,
-        inbox: &Arc<Inbox>,
-        task: Option<Weak<Task>>,
-    ) -> Result<MutexGuard<'_, Control>, SubscribeError> {
-        let mut control = self.control();
-        if self.engine.is_closed() {
-            return Err(SubscribeError::Closed);
-        }
-        if let Some(name) = &inbox.name {
-            if !control.names.insert(name.clone()) {
-                return Err(SubscribeError::NameInUse);
-            }
-        }
-        control.subscriptions.insert(inbox.id, Known { inbox: Arc::clone(inbox), task });
-        Ok(control)
-    }
-
-    /// Lets messages come, from `start` on.
-    fn begin(
-        self: &std::sync::Arc<Self>,
-        control: MutexGuard<'_, Control>,
-        inbox: &Arc<Inbox>,
-        start: Start,
-    ) {
-        match self.replays(inbox, start) {
-            None => self.route(inbox),
-            // With all batons held, a message is either in the log before the subscription began,
-            // or published with a route that has it: the counts are exact.
-            Some(replays) => {
-                begin_replay(&self.engine.shards, &replays, inbox, &mut || self.route(inbox));
-            }
-        }
-        self.merge_routes(control);
-    }
-
-    /// For each shard, where to begin reading its log; `None` to begin now.
-    fn replays(&self, inbox: &Inbox, start: Start) -> Option<Vec<Replay>> {
-        let shards = &self.engine.shards;
-        let from = |cursor: &dyn Fn(&Shard) -> u64, scan: Scan| {
-            Some(
-                shards
-                    .iter()
-                    .map(|shard| Replay { cursor: cursor(shard), scan: scan.clone() })
-                    .collect(),
-            )
-        };
-        match start {
-            Start::Now => None,
-            Start::Earliest => from(&|shard| shard.log.low(), Scan::default()),
-            Start::Offset(offset) => {
-                from(&|shard| shard.log.low(), Scan { from_offset: offset, ..Scan::default() })
-            }
-            Start::Time(from_us) => from(
-                &|shard| shard.log.first_where(|record| published_us(record) >= from_us),
-                Scan { from_us, ..Scan::default() },
-            ),
-            Start::Last(count) => {
-                // The last `count` of each shard, and of those the latest `count`.
-                let mut last: Vec<(u64, usize, u64)> = shards
-                    .iter()
-                    .enumerate()
-                    .flat_map(|(index, shard)| {
-                        self.last_of_shard(inbox, shard, count)
-                            .into_iter()
-                            .map(move |(time, sequence)| (time, index, sequence))
-                    })
-                    .collect();
-                last.sort_unstable();
-                let first = last.len().saturating_sub(count);
-                let cursor = |index: usize, shard: &Shard| {
-                    last[first..]
-                        .iter()
-                        .filter(|&&(_, of, _)| of == index)
-                        .map(|&(_, _, sequence)| sequence)
-                        .min()
-                        .unwrap_or_else(|| shard.log.head())
-                };
-                let replays = shards.iter().enumerate().map(|(index, shard)| Replay {
-                    cursor: cursor(index, shard),
-                    scan: Scan::default(),
-                });
-                Some(replays.collect())
-            }
-        }
-    }
-
-    /// Publish times and sequences of the last `count` records of `shard` that `inbox` wants.
-    fn last_of_shard(&self, inbox: &Inbox, shard: &Shard, count: usize) -> Vec<(u64, u64)> {
-        let mut found = Vec::new();
-        let mut scan = Scan::default();
-        let pinned = epoch::pin();
-        let (low, mut next) = (shard.log.low(), shard.log.head());
-        while found.len() < count && next > low {
-            next -= 1;
-            let Some(record) = shard.log.pinned_record(next, &pinned) else { break };
-            if scan.accepts(record, &inbox.interest, &self.engine.context) {
-                found.push((record.published_us(), next));
-            }
-        }
-        found
-    }
-}
-
-fn published_us(record: Record<'_>) -> u64 {
-    record.published_us()
-}
-
-/// Makes the lanes of `inbox` with all batons held, and then calls `publish_route`.
-fn begin_replay(
-    shards: &[std::sync::Arc<Shard>],
-    replays: &[Replay],
-    inbox: &Arc<Inbox>,
-    publish_route: &mut (dyn FnMut() + Send),
-) {
-    match (shards.split_first(), replays.split_first()) {
-        (Some((shard, shards)), Some((replay, replays))) => shard.baton.run(|core| {
-            core.begin_replay(inbox, replay.clone());
-            begin_replay(shards, replays, inbox, publish_route);
-        }),
-        _ => publish_route(),
-    }
-}
-
-/// A subscription whose messages go to a handler. Dropping it unsubscribes and waits for the
-/// handler, unless it is the handler that drops it.
-#[derive(Debug)]
-#[must_use = "dropping it unsubscribes: use `detach` to keep the handler running"]
-pub struct HandlerSubscription {
-    inner: Weak<Inner>,
-    task: Option<std::sync::Arc<Task>>,
-}
-
-impl HandlerSubscription {
-    /// Number of the subscription, unique in the broker.
-    pub fn id(&self) -> u64 {
-        self.task.as_ref().map_or(0, |task| task.inbox.id)
-    }
-
-    /// Messages queued and not handed to the handler yet.
-    pub fn queued(&self) -> u64 {
-        self.task.as_ref().map_or(0, |task| task.inbox.depth())
-    }
-
-    /// Unsubscribes: when this returns, the handler does not run any more and has been dropped.
-    /// What was queued is thrown away. From inside the handler itself it returns at once, and the
-    /// handler is not called again.
-    ///
-    /// Two handlers that unsubscribe each other at the same time would wait for ever: use
-    /// [`unsubscribe_timeout`](Self::unsubscribe_timeout) where that can happen.
-    pub fn unsubscribe(mut self) {
-        self.end(None);
-    }
-
-    /// The same, waiting for a running handler for at most `timeout`.
-    ///
-    /// # Errors
-    /// With the subscription, if the handler was still running; it is not called again.
-    pub fn unsubscribe_timeout(mut self, timeout: Duration) -> Result<(), Self> {
-        if self.end(Some(Instant::now() + timeout)) { Ok(()) } else { Err(self) }
-    }
-
-    /// Lets the handler run until the broker closes.
-    pub fn detach(mut self) {
-        self.task = None;
-    }
-
-    fn end(&mut self, deadline: Option<Instant>) -> bool {
-        let Some(task) = &self.task else { return true };
-        task.inbox.advance(InboxState::Ended);
-        if let Some(inner) = self.inner.upgrade() {
-            if inner.engine.generation.is_over() {
-                return true;
-            }
-            inner.unroute(&task.inbox);
-        }
-        let ended = task.end(deadline);
-        if ended {
-            self.task = None;
-        }
-        ended
-    }
-}
-
-impl Drop for HandlerSubscription {
-    fn drop(&mut self) {
-        self.end(None);
+        Ok(Broker { inner: Arc::new(inner) })
     }
 }

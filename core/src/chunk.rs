@@ -24,7 +24,7 @@
 #![expect(unsafe_code, reason = "raw memory that many threads share under a token protocol")]
 
 use crate::sync::{
-    Arc, AtomicPtr, AtomicU64, CachePadded, Mutex, Ordering, UnsafeCell, epoch, fence,
+    Arc, AtomicPtr, AtomicU64, CachePadded, Mutex, Ordering, UnsafeCell, epoch, fence, watched,
 };
 use std::collections::HashMap;
 use std::ptr::{self, NonNull};
@@ -52,7 +52,7 @@ struct Header {
     home: UnsafeCell<Option<Arc<Pool>>>,
 }
 
-const _: () = assert!(cfg!(slipring_loom) || size_of::<Header>() <= FIRST_RECORD);
+const _: () = assert!(size_of::<Header>() <= FIRST_RECORD);
 
 /// The address of a chunk. Copying it is free; using its memory needs a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -232,6 +232,7 @@ fn new_chunk(units: u32) -> Option<Chunk> {
 
 fn free_chunk(chunk: Chunk) {
     let bytes = chunk.bytes();
+    watched::free(chunk.base() as usize, bytes);
     // SAFETY: nobody holds a token, so nobody reaches the header again.
     unsafe { ptr::drop_in_place(chunk.0.as_ptr()) };
     memory::unmap(chunk.base(), bytes);
@@ -546,10 +547,10 @@ impl Pins {
     #[inline]
     pub fn add(&mut self, address: usize) {
         let chunk = Chunk::of(address);
-        if self.chunk != Some(chunk) {
-            if let Some(before) = self.chunk.replace(chunk) {
-                self.older.push((before, std::mem::take(&mut self.count)));
-            }
+        if self.chunk != Some(chunk)
+            && let Some(before) = self.chunk.replace(chunk)
+        {
+            self.older.push((before, std::mem::take(&mut self.count)));
         }
         self.count += 1;
     }

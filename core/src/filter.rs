@@ -15,7 +15,7 @@
 //!
 //! assert!(written.matches(&[("region", "IN")]));
 //! assert!(!written.matches(&[("region", "IN"), ("test", "yes")]));
-//! # Ok::<(), slipring::error::InvalidFilter>(())
+//! # Ok::<(), slipring::InvalidFilter>(())
 //! ```
 //!
 //! # Grammar
@@ -349,7 +349,7 @@ impl Filter {
     ///
     /// let filter: Filter = r#"attributes.b = "1" OR attributes:a OR attributes.b = "2""#.parse()?;
     /// assert_eq!(filter.keys().collect::<Vec<_>>(), ["b", "a"]);
-    /// # Ok::<(), slipring::error::InvalidFilter>(())
+    /// # Ok::<(), slipring::InvalidFilter>(())
     /// ```
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         let first_of_key = |&(index, step): &(usize, &Step)| step.slot == index;

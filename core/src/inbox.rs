@@ -4,9 +4,8 @@ use crate::config::Overflow;
 use crate::interest::Interest;
 use crate::lane::{Lane, Replay};
 use crate::log::Log;
-use crate::sync::{Arc, AtomicU8, Ordering};
+use crate::sync::{Arc, AtomicU8, OnceLock, Ordering, PlainArc};
 use crate::wait::WaitCell;
-use std::sync::OnceLock;
 
 /// Whether messages still come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +28,8 @@ pub(crate) struct Inbox {
     pub(crate) interest: Interest,
     pub(crate) overflow: Overflow,
     pub(crate) capacity: usize,
+    /// When it was made, in microseconds since the epoch.
+    pub(crate) began_us: u64,
     lanes: Box<[OnceLock<Arc<Lane>>]>,
     /// Where the consumer waits for messages.
     pub(crate) arrivals: WaitCell,
@@ -45,9 +46,11 @@ impl Inbox {
         overflow: Overflow,
         capacity: usize,
         shards: usize,
+        began_us: u64,
     ) -> Self {
         Self {
             id,
+            began_us,
             name,
             interest,
             overflow,
@@ -75,11 +78,11 @@ impl Inbox {
     pub(crate) fn make_lane(
         &self,
         shard: usize,
-        log: &std::sync::Arc<Log>,
+        log: &PlainArc<Log>,
         replay: Option<Replay>,
     ) -> &Arc<Lane> {
         self.lanes[shard].get_or_init(|| {
-            let log = std::sync::Arc::clone(log);
+            let log = PlainArc::clone(log);
             Arc::new(Lane::new(shard, self.id, self.capacity, self.overflow, log, replay))
         })
     }

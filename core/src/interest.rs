@@ -4,10 +4,12 @@ use crate::filter::{self, Filter};
 use crate::message::{Context, Message, Record};
 use crate::sync::{Arc, AtomicU64, Ordering};
 use crate::topic::Pattern;
+use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 
 /// A filter that is a function.
 pub(crate) type FilterFn = dyn Fn(&Message<'_>) -> bool + Send + Sync;
@@ -32,13 +34,34 @@ impl fmt::Debug for Selector {
 pub(crate) struct Interest {
     pub(crate) patterns: Vec<Pattern>,
     pub(crate) selector: Option<Selector>,
+    /// Messages before this offset of their partition are not wanted,
+    from_offset: u64,
+    /// nor are those published before this time. Both may lie in the future.
+    from_us: u64,
     /// How often a filter function panicked.
-    pub(crate) filter_panics: AtomicU64,
+    filter_panics: AtomicU64,
 }
 
 impl Interest {
-    pub(crate) fn new(patterns: Vec<Pattern>, selector: Option<Selector>) -> Self {
-        Self { patterns, selector, filter_panics: AtomicU64::new(0) }
+    /// What `patterns` match and `selector` wants, but nothing before the offset `from_offset` of
+    /// its partition, nor before the time `from_us`.
+    pub(crate) fn new(
+        patterns: Vec<Pattern>,
+        selector: Option<Selector>,
+        from_offset: u64,
+        from_us: u64,
+    ) -> Self {
+        Self { patterns, selector, from_offset, from_us, filter_panics: AtomicU64::new(0) }
+    }
+
+    /// Whether there are messages of its topics that it does not want.
+    pub(crate) fn is_selective(&self) -> bool {
+        self.selector.is_some() || self.from_offset > 0 || self.from_us > 0
+    }
+
+    /// How often the filter function panicked.
+    pub(crate) fn filter_panics(&self) -> u64 {
+        self.filter_panics.load(Ordering::Relaxed)
     }
 
     /// Whether one of the patterns matches `topic`.
@@ -49,6 +72,9 @@ impl Interest {
     /// Whether the filter lets `record` through. A panicking filter counts as no match.
     #[inline]
     pub(crate) fn selects(&self, record: Record<'_>, context: &Arc<Context>) -> bool {
+        if record.offset() < self.from_offset || record.published_us() < self.from_us {
+            return false;
+        }
         match &self.selector {
             None => true,
             Some(Selector::Expression(filter)) => filter.matches(&InPlace(record)),
@@ -59,11 +85,31 @@ impl Interest {
     fn ask(&self, function: &FilterFn, record: Record<'_>, context: &Arc<Context>) -> bool {
         let _inside = InsideFilter::enter();
         let message = Message { record, context };
-        catch_unwind(AssertUnwindSafe(|| function(&message))).unwrap_or_else(|_| {
+        catch_unwind(AssertUnwindSafe(|| function(&message))).unwrap_or_else(|panic| {
+            drop_quietly(panic);
             self.filter_panics.fetch_add(1, Ordering::Relaxed);
             tracing::error!(topic = message.topic(), "a filter panicked; it counts as no match");
             false
         })
+    }
+}
+
+impl Drop for Interest {
+    /// Routes let go of it at any time, also while a shard or the routes are held: what a filter
+    /// has captured may call the broker as little as the filter itself.
+    fn drop(&mut self) {
+        let _inside = InsideFilter::enter();
+        let selector = self.selector.take();
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(selector))) {
+            drop_quietly(panic);
+        }
+    }
+}
+
+/// A panic's payload may panic itself when it is dropped.
+pub(crate) fn drop_quietly(panic: Box<dyn Any + Send>) {
+    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(again);
     }
 }
 
@@ -104,15 +150,23 @@ pub(crate) fn is_inside_filter() -> bool {
     INSIDE_FILTER.get()
 }
 
+/// Runs `work`, which may wait for a shard: on a thread of its own where this one is inside a filter
+/// function and so may be holding that shard.
+pub(crate) fn outside_filters(work: impl FnOnce() + Send + 'static) {
+    if !is_inside_filter() {
+        return work();
+    }
+    if let Err(error) = thread::Builder::new().name("slipring-end".into()).spawn(work) {
+        // What is not ended goes on taking memory; nothing hangs.
+        tracing::error!(%error, "a subscription dropped inside a filter could not be ended");
+    }
+}
+
 /// Decides about records read from the log, where no route has done so: remembers which
 /// partitions match.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scan {
-    /// Messages before this offset of their partition are not wanted.
-    pub(crate) from_offset: u64,
-    /// Nor are those published before this time.
-    pub(crate) from_us: u64,
-    pub(crate) partitions: HashMap<u32, bool>,
+    partitions: HashMap<u32, bool>,
 }
 
 impl Scan {
@@ -126,8 +180,6 @@ impl Scan {
         let partition = record.partition();
         let entry = &context.partitions[partition as usize];
         *self.partitions.entry(partition).or_insert_with(|| interest.matches_topic(&entry.topic))
-            && record.offset() >= self.from_offset
-            && record.published_us() >= self.from_us
             && !entry.deleted.load(Ordering::Relaxed)
             && interest.selects(record, context)
     }

@@ -24,8 +24,8 @@ use crate::lossy;
 use crate::message::{Context, Message, Record};
 use crate::ring;
 use crate::sync::{
-    Arc, AtomicBool, AtomicU64, CachePadded, Counter, Ordering, UnsafeCell, epoch, spin_loop,
-    yield_now,
+    Arc, AtomicBool, AtomicU64, CachePadded, Counter, Ordering, PlainArc, UnsafeCell, epoch,
+    spin_loop, yield_now,
 };
 
 /// Set in the cursor while the holder counts what expired before it.
@@ -111,6 +111,8 @@ struct CatchUp {
     at: usize,
     /// How much of `Lane::expired_unread` has been told.
     told: u64,
+    /// The lane is live; only a loss before that has still to be told.
+    is_over: bool,
 }
 
 #[derive(Debug)]
@@ -162,7 +164,7 @@ pub(crate) struct Lane {
     write: CachePadded<UnsafeCell<WriteSide>>,
     read: CachePadded<UnsafeCell<ReadSide>>,
     gauge: Gauge,
-    log: std::sync::Arc<Log>,
+    log: PlainArc<Log>,
     cursor: CachePadded<AtomicU64>,
     /// For metrics.
     is_live: AtomicBool,
@@ -240,13 +242,22 @@ pub(crate) enum Next {
     CaughtUp,
 }
 
+/// What a look at a lane shows that takes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    Something,
+    Nothing,
+    /// As [`Next::CaughtUp`].
+    CaughtUp,
+}
+
 impl Lane {
     pub(crate) fn new(
         shard: usize,
         subscription: u64,
         capacity: usize,
         overflow: Overflow,
-        log: std::sync::Arc<Log>,
+        log: PlainArc<Log>,
         replay: Option<Replay>,
     ) -> Self {
         let (write_queue, read_queue, gauge) = if overflow == Overflow::DropOldest {
@@ -269,6 +280,7 @@ impl Lane {
             taken: Vec::new(),
             at: 0,
             told: 0,
+            is_over: false,
         });
         Self {
             shard,
@@ -364,9 +376,12 @@ impl Lane {
                     let fits = ring.free(count);
                     // The tokens are handed out first: the reader may give them back at once.
                     appender.grant(chunk, fits as u64);
-                    ring.push(&addresses[..fits]);
                     if fits == count {
+                        ring.push(addresses);
                         return Pushed::new(count, 0);
+                    }
+                    if fits > 0 {
+                        ring.push(&addresses[..fits]);
                     }
                     let lost = count - fits;
                     ring.lose(lost as u64);
@@ -546,6 +561,11 @@ impl Lane {
                         side.expired += 1;
                         continue;
                     }
+                    // Told before anything is taken: what is taken cannot be displaced any more.
+                    let lost = ring.displaced();
+                    if lost > 0 {
+                        break Next::Lagged(lost);
+                    }
                     *at = 0;
                     taken.resize(most.clamp(1, LOSSY_BATCH), 0);
                     let (count, lost) = ring.take(taken);
@@ -604,18 +624,41 @@ impl Lane {
         self.read_side(reader, |side| side.pins.flush());
     }
 
-    /// Whether nothing is there to take; what was lost counts as something.
-    pub(crate) fn is_empty(&self, reader: &mut Reader) -> bool {
+    /// Looks whether something is there to take; what was lost counts as something. A catching-up
+    /// reader looks into the log as far as it must.
+    pub(crate) fn look(
+        &self,
+        reader: &mut Reader,
+        interest: &Interest,
+        context: &Arc<Context>,
+    ) -> Look {
         self.read_side(reader, |side| {
-            // At the end of the log there still is something to do: to go live.
-            side.catch_up.is_none()
-                && side.expired == 0
-                && match &side.queue {
-                    ReadQueue::Plain(ring) => ring.is_empty(),
-                    ReadQueue::Lossy { ring, taken, at, displaced } => {
-                        *displaced == 0 && *at == taken.len() && ring.is_empty()
-                    }
+            let Some(catch_up) = &mut side.catch_up else {
+                let is_empty = side.expired == 0
+                    && match &side.queue {
+                        ReadQueue::Plain(ring) => ring.is_empty(),
+                        ReadQueue::Lossy { ring, taken, at, displaced } => {
+                            *displaced == 0 && *at == taken.len() && ring.is_empty()
+                        }
+                    };
+                return if is_empty { Look::Nothing } else { Look::Something };
+            };
+            loop {
+                if catch_up.at < catch_up.taken.len() {
+                    return Look::Something;
                 }
+                let cursor = self.settled_cursor();
+                if self.expired_unread.load(Ordering::Acquire) > catch_up.told {
+                    return Look::Something;
+                }
+                let head = self.log.head();
+                if cursor == head {
+                    return Look::CaughtUp;
+                }
+                catch_up.taken.clear();
+                catch_up.at = 0;
+                self.take_from_log(catch_up, cursor, head, interest, context);
+            }
         })
     }
 
@@ -691,6 +734,11 @@ impl Lane {
     ) -> Next {
         loop {
             let Some(catch_up) = &mut side.catch_up else { return Next::Empty };
+            if catch_up.is_over {
+                let lost = self.untold(catch_up);
+                side.catch_up = None;
+                return Next::Lagged(lost);
+            }
             if let Some(&address) = catch_up.taken.get(catch_up.at) {
                 catch_up.at += 1;
                 self.counted.buffered.set((catch_up.taken.len() - catch_up.at) as u64);
@@ -701,10 +749,9 @@ impl Lane {
             catch_up.taken.clear();
             catch_up.at = 0;
             let cursor = self.settled_cursor();
-            let expired = self.expired_unread.load(Ordering::Acquire);
-            if expired > catch_up.told {
-                let lost = expired - catch_up.told;
-                catch_up.told = expired;
+            let lost = self.untold(catch_up);
+            if lost > 0 {
+                catch_up.told += lost;
                 return Next::Lagged(lost);
             }
             let head = self.log.head();
@@ -713,6 +760,11 @@ impl Lane {
             }
             self.take_from_log(catch_up, cursor, head, interest, context);
         }
+    }
+
+    /// How much expired unread and has not been told.
+    fn untold(&self, catch_up: &CatchUp) -> u64 {
+        self.expired_unread.load(Ordering::Acquire) - catch_up.told
     }
 
     /// The cursor, when no holder is counting.
@@ -871,7 +923,11 @@ impl Lane {
 
     /// The reader's side of going live.
     pub(crate) fn leave_log(&self, reader: &mut Reader) {
-        self.read_side(reader, |side| side.catch_up = None);
+        self.read_side(reader, |side| match &mut side.catch_up {
+            // Between the reader's last look and going live; told before what is in the ring.
+            Some(catch_up) if self.untold(catch_up) > 0 => catch_up.is_over = true,
+            catch_up => *catch_up = None,
+        });
     }
 
     /// Throws away all that is queued, after the write side has ended.

@@ -1,4 +1,25 @@
 //! slipring: the publish/subscribe broker that lives inside your program.
+//!
+//! A [`Broker`] has topics, to which [`Topic::publish`] publishes, and subscriptions: pulled from a
+//! [`Subscription`], or handed to a function ([`SubscriptionBuilder::handler`]). What a subscription
+//! wants is told by patterns (see [`Pattern`]) and a [`Filter`]; what happens when it cannot keep
+//! up, by its [`Overflow`] policy; where it begins, by a [`Start`] position.
+//!
+//! Delivery is at most once and in order per partition. Whatever is lost is counted, exactly, and
+//! told: see [`RecvError::Lagged`], [`SubscriptionBuilder::on_lagged`], [`Receipt`], [`Metrics`].
+//!
+//! The README has the tour; `docs/ARCHITECTURE.md` follows a message through the code.
+#![cfg_attr(
+    slipring_loom,
+    allow(
+        dead_code,
+        unused,
+        unreachable_pub,
+        private_interfaces,
+        unfulfilled_lint_expectations,
+        reason = "the models have no broker: much is for it alone"
+    )
+)]
 
 mod baton;
 mod breaker;
@@ -9,7 +30,7 @@ mod clock;
 mod config;
 mod error;
 mod event;
-mod filter;
+pub mod filter;
 mod fork;
 mod idle;
 mod inbox;
@@ -19,6 +40,10 @@ mod leaf;
 mod log;
 mod lossy;
 mod message;
+#[cfg(not(slipring_loom))]
+mod metrics;
+#[cfg(slipring_loom)]
+mod model;
 mod overlay;
 mod path;
 mod pin;
@@ -26,9 +51,13 @@ mod prefetch;
 #[cfg(not(slipring_loom))]
 mod publisher;
 mod recent;
+#[cfg(not(slipring_loom))]
+mod registry;
 mod ring;
 mod shard;
 mod snapshot;
+#[cfg(not(slipring_loom))]
+mod subscribe;
 #[cfg(not(slipring_loom))]
 mod subscription;
 mod sync;
@@ -40,10 +69,7 @@ mod worker;
 
 pub use breaker::BreakerState;
 #[cfg(not(slipring_loom))]
-pub use broker::{
-    Broker, BrokerBuilder, CloseReport, HandlerSubscription, PartitionDescription,
-    SubscriptionBuilder, TopicDescription,
-};
+pub use broker::{Broker, BrokerBuilder, PartitionDescription, TopicDescription};
 pub use clock::{Clock, TestClock};
 pub use config::{CircuitBreaker, Overflow, Sequencer, Start, WaitStrategy, WhenFull};
 pub use error::{
@@ -54,7 +80,13 @@ pub use filter::{Filter, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
 pub use idle::Idle;
 pub use message::{Attributes, Message, MessageId, NewMessage, OwnedMessage};
 #[cfg(not(slipring_loom))]
+pub use metrics::{Metrics, ShardMetrics, SubscriptionMetrics, TopicMetrics};
+#[cfg(not(slipring_loom))]
 pub use publisher::{BatchError, BatchReceipt, CommitError, Loan, Receipt, Ticket, Topic};
+#[cfg(not(slipring_loom))]
+pub use registry::CloseReport;
+#[cfg(not(slipring_loom))]
+pub use subscribe::{HandlerSubscription, SubscriptionBuilder};
 #[cfg(not(slipring_loom))]
 pub use subscription::{Batch, Iter, Subscription};
 pub use topic::{MAX_NAME_LEN_BYTES, MAX_NAME_SEGMENTS, Pattern, TopicName, validate_name};
@@ -69,6 +101,8 @@ pub mod internals {
         Appender, CHUNK_BYTES, Chunk, Claim, ClaimArea, FIRST_RECORD, Pins, Pool,
     };
     pub use crate::log::{Log, LogWriter};
+    #[cfg(slipring_loom)]
+    pub use crate::model::*;
     pub use crate::recent::RECENT_CHANGES;
     pub use crate::snapshot::Snapshot;
     pub use crate::wait::{WaitCell, Waiter};
@@ -83,3 +117,8 @@ pub mod internals {
 
     pub use crate::trie::{Merged, Trie, TrieStats};
 }
+
+/// The README's programs are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct ReadmeDoctests;

@@ -26,7 +26,11 @@ use std::sync::OnceLock;
 const PAGE: usize = if cfg!(slipring_loom) { 4 } else { 4096 };
 
 /// The smallest record, which bounds how many fit into a budget.
-const MIN_RECORD: usize = 32;
+const MIN_RECORD: usize = if cfg!(slipring_loom) { 1024 } else { 32 };
+
+/// Chunks among which that of a claim is looked for, newest first. What is retained under another
+/// entry already is only counted twice.
+const RECENT: usize = 16;
 
 /// What readers see of a log.
 #[derive(Debug)]
@@ -57,21 +61,25 @@ impl Log {
 
     /// Address of the record at `sequence`, which is below a `head` that was read before; `None`
     /// if it has expired. Valid while `_pinned` is, or longer with a token taken meanwhile.
-    pub fn record(&self, sequence: u64, _pinned: &epoch::Guard) -> Option<usize> {
+    pub(crate) fn record(&self, sequence: u64, _pinned: &epoch::Guard) -> Option<usize> {
         // SYNC slot-reused: pairs with LogWriter::append.
         let address = self.slot(sequence)?.load(Ordering::Acquire);
         (sequence >= self.low()).then_some(address)
     }
 
     /// The record at `sequence`, as [`record`](Self::record) has it.
-    pub fn pinned_record<'a>(&self, sequence: u64, pinned: &'a epoch::Guard) -> Option<Record<'a>> {
+    pub(crate) fn pinned_record<'a>(
+        &self,
+        sequence: u64,
+        pinned: &'a epoch::Guard,
+    ) -> Option<Record<'a>> {
         // SAFETY: not expired when it was looked up, so the log's token is not given back while
         // the guard lives.
         self.record(sequence, pinned).map(|address| unsafe { Record::at(address) })
     }
 
     /// The first sequence whose record is as `wanted`; all records behind such a one are so too.
-    pub fn first_where(&self, wanted: impl Fn(Record<'_>) -> bool) -> u64 {
+    pub(crate) fn first_where(&self, wanted: impl Fn(Record<'_>) -> bool) -> u64 {
         let pinned = epoch::pin();
         let (mut from, mut to) = (self.low(), self.head());
         while from < to {
@@ -198,9 +206,22 @@ impl LogWriter {
 
     /// Retains the chunk of a record that was claimed apart, and now has the sequence `last`.
     pub fn retain_claimed(&mut self, chunk: Chunk, last: u64) {
-        match self.retained.back_mut() {
-            Some(newest) if newest.chunk == chunk => newest.last = last,
-            _ => {
+        // Claims of the chunk may have been published before others, of chunks that came since.
+        let newest = self.retained.iter().rev().take(RECENT);
+        match newest.clone().position(|retained| retained.chunk == chunk) {
+            Some(0) => {
+                if let Some(newest) = self.retained.back_mut() {
+                    newest.last = last;
+                }
+            }
+            Some(behind) => {
+                // It is retained for its latest record, so it expires after the others now.
+                let at = self.retained.len() - 1 - behind;
+                if let Some(retained) = self.retained.remove(at) {
+                    self.retained.push_back(Retained { last, ..retained });
+                }
+            }
+            None => {
                 chunk.grant(1);
                 self.retain(chunk, last);
             }

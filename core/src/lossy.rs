@@ -177,6 +177,15 @@ impl Consumer {
         }
     }
 
+    /// Messages displaced since the last word was taken; told once. Takes nothing.
+    pub fn displaced(&mut self) -> u64 {
+        // SYNC lossy-taken: what the producer took before is counted here and not again.
+        let head = self.shared.head.load(Ordering::Acquire);
+        let displaced = head.wrapping_sub(self.expected);
+        self.expected = head;
+        displaced
+    }
+
     /// Whether nothing is there to take.
     pub fn is_empty(&self) -> bool {
         let shared = &*self.shared;
@@ -243,6 +252,12 @@ mod tests {
                 assert!(consumer.is_empty());
                 producer.push(99 << 3);
                 assert_eq!(consumer.take(&mut words), (1, 0));
+                for n in 0..capacity + 2 {
+                    let _ = producer.push(n << 3);
+                }
+                assert_eq!((consumer.displaced(), consumer.displaced()), (2, 0), "told once");
+                assert_eq!(producer.push(88 << 3), Some(2 << 3), "telling took nothing");
+                assert_eq!(consumer.take(&mut words), (capacity, 1));
             }
         }
     }

@@ -20,7 +20,7 @@ use crate::config::Limits;
 use crate::error::InvalidMessage;
 use crate::filter::same_bytes;
 use crate::prefetch;
-use crate::sync::{Arc, AtomicBool};
+use crate::sync::{Arc, AtomicBool, PlainArc, watched};
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
@@ -29,7 +29,7 @@ use std::ptr;
 const _: () = assert!(cfg!(target_endian = "little"), "records are little-endian in memory");
 
 /// Bytes of a record before its extension.
-pub const RECORD_HEADER: usize = 32;
+pub(crate) const RECORD_HEADER: usize = 32;
 
 const HAS_KEY: u32 = 1 << 24;
 const HAS_ID: u32 = 1 << 25;
@@ -371,6 +371,7 @@ unsafe fn write_header(
     layout: Layout,
     [offset, published_us, tag]: [u64; 3],
 ) -> *mut u8 {
+    watched::write(at as usize);
     // Two fields a store: a header made elsewhere and copied would be read before it is written
     // back, and every store takes room in the store buffer, which is what limits a batch.
     let header = [offset, published_us, tag, halves(layout.payload_len, layout.meta)];
@@ -434,6 +435,7 @@ unsafe fn write_extension(at: *mut u8, message: &NewMessage<'_>) {
 /// # Safety
 /// `at` is a record written by [`write_head`] that nobody else reads yet.
 pub(crate) unsafe fn stamp(at: *mut u8, place: Place) {
+    watched::write(at as usize);
     let header = at.cast::<Header>();
     // SAFETY: the record is the caller's alone.
     let header = unsafe { &mut *header };
@@ -461,6 +463,7 @@ impl<'a> Record<'a> {
 
     #[inline]
     fn header(self) -> &'a Header {
+        watched::read(self.address());
         // SAFETY: `at` promises a record for 'a.
         unsafe { &*self.at.cast::<Header>() }
     }
@@ -594,7 +597,7 @@ pub(crate) struct Context {
 #[derive(Debug)]
 pub(crate) struct PartitionEntry {
     /// Its topic's name.
-    pub(crate) topic: std::sync::Arc<str>,
+    pub(crate) topic: PlainArc<str>,
     /// Whether its topic was deleted: its messages are not replayed any more.
     pub(crate) deleted: AtomicBool,
 }
@@ -690,14 +693,6 @@ pub struct OwnedMessage {
 }
 
 impl OwnedMessage {
-    /// Takes over one token of the chunk of the record at `address`.
-    ///
-    /// # Safety
-    /// A record is there and a token of its chunk is given away to the result.
-    pub(crate) unsafe fn adopt(address: usize, context: Arc<Context>) -> Self {
-        Self { address, context }
-    }
-
     /// The message, to be read.
     pub fn view(&self) -> Message<'_> {
         // SAFETY: the token held keeps the record.

@@ -100,7 +100,7 @@ impl std::error::Error for BatchError {
 /// What publishers share with the broker.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    pub(crate) shards: Box<[std::sync::Arc<Shard>]>,
+    pub(crate) shards: Box<[Arc<Shard>]>,
     pub(crate) context: Arc<Context>,
     pub(crate) limits: Limits,
     pub(crate) clock: Clock,
@@ -113,14 +113,14 @@ pub(crate) struct Engine {
 /// A thread that sequences one shard, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct SequencerThread {
-    stop: std::sync::Arc<AtomicBool>,
+    stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
 
 impl SequencerThread {
-    fn start(shard: std::sync::Arc<Shard>, cpu: usize) -> std::io::Result<Self> {
-        let stop = std::sync::Arc::new(AtomicBool::new(false));
-        let stopped = std::sync::Arc::clone(&stop);
+    fn start(shard: Arc<Shard>, cpu: usize) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
         let (ready, wait_ready) = std::sync::mpsc::channel();
         let thread =
             std::thread::Builder::new().name(format!("slipring-shard-{cpu}")).spawn(move || {
@@ -163,7 +163,7 @@ impl Engine {
     /// Starts a sequencer for each shard, pinned from the allowed CPU at `first` on.
     pub(crate) fn start_sequencers(&mut self, first: usize) -> std::io::Result<()> {
         for (index, shard) in self.shards.iter().enumerate() {
-            let shard = std::sync::Arc::clone(shard);
+            let shard = Arc::clone(shard);
             self.sequencers.push(SequencerThread::start(shard, first + index)?);
         }
         Ok(())
@@ -186,17 +186,26 @@ impl Engine {
     }
 }
 
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if self.generation.is_over() {
+            // In the child of a fork the threads do not exist: there is nothing to stop or to join.
+            std::mem::forget(std::mem::take(&mut self.sequencers));
+        }
+    }
+}
+
 /// A topic and its partitions.
 #[derive(Debug)]
 pub(crate) struct TopicEntry {
-    pub(crate) name: std::sync::Arc<str>,
+    pub(crate) name: Arc<str>,
     pub(crate) partitions: Box<[Partition]>,
     /// Where the next message without a key goes.
     turn: AtomicU64,
 }
 
 impl TopicEntry {
-    pub(crate) fn new(name: std::sync::Arc<str>, partitions: Box<[Partition]>) -> Self {
+    pub(crate) fn new(name: Arc<str>, partitions: Box<[Partition]>) -> Self {
         Self { name, partitions, turn: AtomicU64::new(0) }
     }
 
@@ -254,10 +263,16 @@ enum Patience {
 /// assert_eq!(scores.recv()?.attribute("team"), Some("IN"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Topic {
     engine: Arc<Engine>,
     entry: Arc<TopicEntry>,
+}
+
+impl fmt::Debug for Topic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Topic").field("name", &self.name()).finish_non_exhaustive()
+    }
 }
 
 impl Topic {
@@ -390,8 +405,8 @@ impl Topic {
         let mut loan = self.loan_for(&message, message.payload.len())?;
         loan.copy_from_slice(message.payload);
         let Loan { topic, index, claim, .. } = loan;
-        let slot = std::sync::Arc::new(TicketSlot::default());
-        let promise = Promise(std::sync::Arc::clone(&slot));
+        let slot = Arc::new(TicketSlot::default());
+        let promise = Promise(Arc::clone(&slot));
         let shard = topic.entry.partitions[index].shard;
         let engine = Arc::clone(&topic.engine);
         engine.shards[shard].baton.leave(move |core| {
@@ -763,7 +778,7 @@ impl TicketSlot {
 }
 
 /// The publishing side of a ticket: answers it also when it is dropped with the job undone.
-struct Promise(std::sync::Arc<TicketSlot>);
+struct Promise(Arc<TicketSlot>);
 
 impl Promise {
     fn keep(&self, result: Result<Receipt, PublishError>) {
@@ -781,10 +796,15 @@ impl Drop for Promise {
 }
 
 /// The receipt of a message that is being published. See [`Topic::publish_ticket`].
-#[derive(Debug)]
 pub struct Ticket {
-    slot: std::sync::Arc<TicketSlot>,
+    slot: Arc<TicketSlot>,
     engine: Arc<Engine>,
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ticket").field("receipt", &self.slot.result()).finish_non_exhaustive()
+    }
 }
 
 impl Ticket {

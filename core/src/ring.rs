@@ -24,11 +24,11 @@
 //! load) makes everything pushed before the loss visible to whoever sees the loss.
 
 use crate::prefetch;
-use crate::sync::{Arc, AtomicU64, AtomicUsize, CachePadded, Ordering, store_all};
+use crate::sync::{Arc, AtomicU64, AtomicUsize, CachePadded, Ordering, PlainArc, store_all};
 use std::sync::OnceLock;
 
 /// Words that are taken, and whose slots are given back, in one go.
-pub const BLOCK: usize = 16;
+pub const BLOCK: usize = if cfg!(slipring_loom) { 2 } else { 16 };
 
 /// The low bits of a word that the ring uses itself; a word handed to `push` has them clear.
 const TAG_BITS: usize = 0b111;
@@ -53,7 +53,7 @@ struct Shared {
 
 /// The slots. Either end has its own handle to them, to get there without a detour.
 #[derive(Debug, Clone)]
-struct Slots(std::sync::Arc<[AtomicUsize]>);
+struct Slots(PlainArc<[AtomicUsize]>);
 
 impl Slots {
     #[inline]
@@ -180,8 +180,10 @@ impl Producer {
         true
     }
 
-    /// Pushes all of `words`. The caller has asked [`free`](Self::free) that they fit.
+    /// Pushes all of `words`, at least one: a loss is told with the first of them. The caller has
+    /// asked [`free`](Self::free) that they fit.
     pub fn push(&mut self, words: &[usize]) {
+        debug_assert!(!words.is_empty(), "a loss would be told in a slot that is not ours");
         debug_assert!(self.free(words.len()) == words.len(), "push past what is free");
         let mut rest = words;
         if let (true, Some((&first, others))) = (self.loss_untold, words.split_first()) {
@@ -248,6 +250,7 @@ impl Producer {
 
 /// A word taken from the ring, and what was lost just before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "internal; a reader handles all of them")]
 pub enum Slot {
     /// Nothing is there.
     Empty,

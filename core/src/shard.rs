@@ -16,7 +16,7 @@ use crate::log::{Log, LogWriter};
 use crate::message::{self, Context, Layout, NewMessage, Place, Record};
 use crate::prefetch;
 use crate::snapshot::Snapshot;
-use crate::sync::{Arc, Counter, UnsafeCell, light_fence};
+use crate::sync::{Arc, Counter, PlainArc, UnsafeCell, light_fence};
 use crate::trie::Trie;
 use arrayvec::ArrayVec;
 use std::time::Duration;
@@ -26,6 +26,8 @@ const GROUP: usize = 64;
 
 /// Addresses of the records of a group.
 type Group = ArrayVec<usize, GROUP>;
+/// The sequence of a log's first record. The models begin where its low half wraps around.
+pub(crate) const FIRST_SEQUENCE: u64 = if cfg!(slipring_loom) { u32::MAX as u64 - 1 } else { 0 };
 
 /// The routing table: which subscription wants which topics.
 pub(crate) type Routes = Trie<Arc<Inbox>>;
@@ -35,8 +37,16 @@ pub(crate) type Routes = Trie<Arc<Inbox>>;
 pub(crate) struct Shard {
     pub(crate) baton: Baton<Core>,
     pub(crate) claims: ClaimArea,
-    pub(crate) log: std::sync::Arc<Log>,
-    pub(crate) figures: std::sync::Arc<ShardFigures>,
+    pub(crate) log: PlainArc<Log>,
+    pub(crate) figures: PlainArc<ShardFigures>,
+}
+
+/// The memory that a shard may use.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Memory<'a> {
+    pub(crate) budget: usize,
+    pub(crate) when_full: WhenFull,
+    pub(crate) pool: &'a Arc<Pool>,
 }
 
 /// Counted by the holder.
@@ -51,17 +61,16 @@ pub(crate) struct ShardFigures {
 impl Shard {
     pub(crate) fn new(
         index: usize,
-        budget: usize,
-        when_full: WhenFull,
+        memory: Memory<'_>,
         limits: Limits,
-        pool: &Arc<Pool>,
         clock: Clock,
         context: &Arc<Context>,
-        routing: &std::sync::Arc<Snapshot<Routes>>,
+        routing: &PlainArc<Snapshot<Routes>>,
     ) -> Self {
-        let writer = LogWriter::new(budget, 0);
-        let log = std::sync::Arc::clone(writer.log());
-        let figures = std::sync::Arc::new(ShardFigures::default());
+        let Memory { budget, when_full, pool } = memory;
+        let writer = LogWriter::new(budget, FIRST_SEQUENCE);
+        let log = PlainArc::clone(writer.log());
+        let figures = PlainArc::new(ShardFigures::default());
         let core = Core {
             held: Held { shard: index },
             log: writer,
@@ -71,11 +80,11 @@ impl Shard {
             limits,
             stamps: Stamps::new(clock),
             context: Arc::clone(context),
-            routing: std::sync::Arc::clone(routing),
+            routing: PlainArc::clone(routing),
             errands: Vec::new(),
             catching_up: Vec::new(),
             closed: false,
-            figures: std::sync::Arc::clone(&figures),
+            figures: PlainArc::clone(&figures),
         };
         Self { baton: Baton::new(core), claims: ClaimArea::new(Arc::clone(pool)), log, figures }
     }
@@ -86,7 +95,7 @@ impl Shard {
 pub(crate) struct Partition {
     pub(crate) id: u32,
     pub(crate) shard: usize,
-    topic: std::sync::Arc<str>,
+    topic: PlainArc<str>,
     state: UnsafeCell<PartitionState>,
     /// The offset of the next message: as many were published.
     pub(crate) next_offset: Counter,
@@ -120,7 +129,7 @@ struct Target {
 }
 
 impl Partition {
-    pub(crate) fn new(id: u32, shard: usize, topic: std::sync::Arc<str>) -> Self {
+    pub(crate) fn new(id: u32, shard: usize, topic: PlainArc<str>) -> Self {
         Self {
             id,
             shard,
@@ -191,17 +200,24 @@ pub(crate) struct Core {
     limits: Limits,
     stamps: Stamps,
     context: Arc<Context>,
-    routing: std::sync::Arc<Snapshot<Routes>>,
+    routing: PlainArc<Snapshot<Routes>>,
     /// Inboxes whose consumer is to be woken when the baton has been let go.
     errands: Vec<Arc<Inbox>>,
     /// Subscriptions that read the log and must be told what expires.
     catching_up: Vec<(Arc<Inbox>, Arc<Lane>)>,
     closed: bool,
-    figures: std::sync::Arc<ShardFigures>,
+    figures: PlainArc<ShardFigures>,
+}
+
+/// Inboxes whose consumer is to be woken. As a rule they are few, and nothing is allocated.
+#[derive(Debug, Default)]
+pub(crate) struct Errands {
+    few: ArrayVec<Arc<Inbox>, 8>,
+    more: Vec<Arc<Inbox>>,
 }
 
 impl Guarded for Core {
-    type Errands = Vec<Arc<Inbox>>;
+    type Errands = Errands;
 
     #[inline(always)]
     fn has_errands(&self) -> bool {
@@ -209,11 +225,15 @@ impl Guarded for Core {
     }
 
     fn take_errands(&mut self, errands: &mut Self::Errands) {
-        errands.append(&mut self.errands);
+        for inbox in self.errands.drain(..) {
+            if let Err(full) = errands.few.try_push(inbox) {
+                errands.more.push(full.element());
+            }
+        }
     }
 
     fn run_errands(errands: Self::Errands) {
-        for inbox in errands {
+        for inbox in errands.few.into_iter().chain(errands.more) {
             inbox.arrivals.wake();
         }
     }
@@ -380,13 +400,8 @@ impl Core {
                 return appended;
             }
             let address = claim.at() as usize;
-            let stop = self.make_room(claim.chunk().bytes()).or_else(|| {
-                // SAFETY: the claim's owner has written a whole record and keeps it.
-                let record = unsafe { Record::at(address) };
-                self.decide(state, record, waited)
-            });
-            if stop.is_some() {
-                appended.stop = stop;
+            appended.stop = self.make_room(claim.chunk().bytes());
+            if appended.stop.is_some() {
                 return appended;
             }
             let sequence = self.log.next();
@@ -397,8 +412,15 @@ impl Core {
                 partition: partition.id,
                 sequence_low: sequence as u32,
             };
+            // Before any filter looks at it; if it has to wait, it gets another place then.
             // SAFETY: the claim's record, which nobody else has seen yet.
             unsafe { message::stamp(claim.at(), place) };
+            // SAFETY: the claim's owner has written a whole record and keeps it.
+            let record = unsafe { Record::at(address) };
+            appended.stop = self.decide(state, record, waited);
+            if appended.stop.is_some() {
+                return appended;
+            }
             self.publish(partition, state, &[address], now_us, &mut appended.outcome);
             self.log.retain_claimed(claim.chunk(), sequence);
             appended.count = 1;
@@ -438,7 +460,7 @@ impl Core {
                     state.route.push(Target {
                         inbox: Arc::clone(inbox),
                         lane: Arc::clone(lane),
-                        filtered: inbox.interest.selector.is_some(),
+                        filtered: inbox.interest.is_selective(),
                     });
                 }
             });
@@ -513,7 +535,7 @@ impl Core {
         waited: Duration,
         group: &mut Group,
     ) -> Option<Stop> {
-        let Some(message) = messages.first() else { return None };
+        let message = messages.first()?;
         // Checked by the publisher before it came here.
         let Ok(layout) = message.layout(&self.limits) else { return Some(Stop::NoMemory) };
         let bytes = layout.bytes();
@@ -641,6 +663,13 @@ impl Core {
         let mut ended = false;
         for target in &state.route {
             let overflow = target.inbox.overflow;
+            // Another partition, or another shard, may have disconnected it.
+            if matches!(overflow, Overflow::Disconnect { .. })
+                && target.inbox.state() != InboxState::Open
+            {
+                ended = true;
+                continue;
+            }
             let (pushed, matched) = if target.filtered {
                 self.push_filtered(target, addresses, now_us)
             } else {

@@ -6,8 +6,8 @@ use crate::event::EventFd;
 use crate::fork::Generation;
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
-use crate::interest::is_inside_filter;
-use crate::lane::{Lane, Next, Polled, Reader};
+use crate::interest::{is_inside_filter, outside_filters};
+use crate::lane::{Lane, Look, Next, Polled, Reader};
 use crate::message::{Message, OwnedMessage};
 use crate::publisher::Engine;
 use crate::sync::{Arc, current_thread};
@@ -71,11 +71,7 @@ impl Receiver {
             if next != Next::CaughtUp {
                 return next;
             }
-            let (inbox, lane) = (&self.inbox, &**lane);
-            let shard = &self.engine.shards[self.turn];
-            if shard.baton.run(|core| core.go_live(inbox, lane)) {
-                lane.leave_log(&mut self.reader);
-            }
+            go_live(&self.inbox, &self.engine, self.turn, lane, &mut self.reader);
         }
     }
 
@@ -108,9 +104,33 @@ impl Receiver {
         }
     }
 
-    /// Whether nothing is queued.
+    /// Whether nothing is queued, nor in the log for a lane that is catching up.
     pub(crate) fn is_empty(&mut self) -> bool {
-        self.untold == 0 && self.inbox.lanes().all(|lane| lane.is_empty(&mut self.reader))
+        if self.untold > 0 {
+            return false;
+        }
+        loop {
+            // Going live may wait for a shard, and so use up the wake-up for what came meanwhile
+            // to a lane that was looked at before: then all are looked at again.
+            let mut waited = false;
+            for shard in 0..self.engine.shards.len() {
+                let Some(lane) = self.inbox.lane(shard) else { continue };
+                loop {
+                    let (interest, context) = (&self.inbox.interest, &self.engine.context);
+                    match lane.look(&mut self.reader, interest, context) {
+                        Look::Something => return false,
+                        Look::Nothing => break,
+                        Look::CaughtUp => {
+                            go_live(&self.inbox, &self.engine, shard, lane, &mut self.reader);
+                            waited = true;
+                        }
+                    }
+                }
+            }
+            if !waited {
+                return true;
+            }
+        }
     }
 
     /// The message at `address`, which [`Self::next`] has just given.
@@ -191,6 +211,16 @@ impl Receiver {
     }
 }
 
+/// Takes an inbox out of the routes.
+type Unroute = dyn FnOnce(&Inbox) + Send + Sync;
+
+/// Makes a lane live that has caught up, unless too much has come meanwhile.
+fn go_live(inbox: &Inbox, engine: &Engine, shard: usize, lane: &Lane, reader: &mut Reader) {
+    if engine.shards[shard].baton.run(|core| core.go_live(inbox, lane)) {
+        lane.leave_log(reader);
+    }
+}
+
 /// A subscription whose messages are fetched by its owner.
 ///
 /// It may move between threads; it is one consumer, so receiving takes `&mut self`, and what is
@@ -212,9 +242,9 @@ impl Receiver {
 pub struct Subscription {
     receiver: Receiver,
     idle: Idle,
-    event: Option<std::sync::Arc<EventFd>>,
+    event: Option<Arc<EventFd>>,
     /// Takes the subscription out of the routes; the broker's part of unsubscribing.
-    unroute: Option<Box<dyn FnOnce(&Inbox) + Send + Sync>>,
+    unroute: Option<Box<Unroute>>,
     batch: Vec<usize>,
 }
 
@@ -303,11 +333,11 @@ impl Subscription {
     /// As [`recv`](Self::recv).
     pub fn try_recv_batch(&mut self, most: usize) -> Result<Batch<'_>, RecvError> {
         self.batch.clear();
-        if most > 0 {
-            if let Some(address) = self.take_next()? {
-                self.batch.push(address);
-                self.fill_batch(most);
-            }
+        if most > 0
+            && let Some(address) = self.take_next()?
+        {
+            self.batch.push(address);
+            self.fill_batch(most);
         }
         Ok(Batch { subscription: self, at: 0 })
     }
@@ -340,11 +370,15 @@ impl Subscription {
         mut f: impl FnMut(Message<'_>),
     ) -> Result<usize, RecvError> {
         self.check()?;
+        if most == 0 {
+            return Ok(0);
+        }
         let state = self.receiver.inbox.state();
-        let count = self.receiver.poll(most, |message| {
+        let polled = self.receiver.poll(most, |message| {
             f(message);
             true
-        })?;
+        });
+        let count = polled.inspect_err(|_| self.settle_event())?;
         if count > 0 {
             self.idle.found();
             if self.event.is_some() {
@@ -393,7 +427,7 @@ impl Subscription {
     /// What the system says when it has no descriptor left.
     pub fn event_fd(&mut self) -> io::Result<BorrowedFd<'_>> {
         if self.event.is_none() {
-            let event = std::sync::Arc::new(EventFd::new()?);
+            let event = Arc::new(EventFd::new()?);
             event.set();
             self.event = Some(event);
             self.settle_event();
@@ -431,7 +465,10 @@ impl Subscription {
                 }
                 Ok(Some(address))
             }
-            Next::Lagged(lost) => Err(RecvError::Lagged(lost)),
+            Next::Lagged(lost) => {
+                self.settle_event();
+                Err(RecvError::Lagged(lost))
+            }
             Next::Empty | Next::CaughtUp => {
                 self.receiver.done_with_all();
                 self.settle_event();
@@ -477,7 +514,7 @@ impl Subscription {
     }
 
     #[cold]
-    fn settle(&mut self, event: &std::sync::Arc<EventFd>) {
+    fn settle(&mut self, event: &Arc<EventFd>) {
         let inbox = Arc::clone(&self.receiver.inbox);
         // While the event waits in the cell, it is clear, and whoever brings something sets it.
         if inbox.arrivals.has(|waiter| matches!(waiter, Waiter::Event(_)))
@@ -486,7 +523,7 @@ impl Subscription {
             return;
         }
         event.clear();
-        inbox.arrivals.prepare(Waiter::Event(std::sync::Arc::clone(event)));
+        inbox.arrivals.prepare(Waiter::Event(Arc::clone(event)));
         if !self.receiver.is_empty() || inbox.state() != InboxState::Open {
             inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Event(_)));
             event.set();
@@ -518,13 +555,18 @@ impl Drop for Subscription {
         if self.receiver.engine.generation.is_over() {
             return;
         }
-        let inbox = Arc::clone(&self.receiver.inbox);
+        let Receiver { inbox, engine, .. } = &self.receiver;
+        let (inbox, engine) = (Arc::clone(inbox), Arc::clone(engine));
+        let unroute = self.unroute.take();
         inbox.advance(InboxState::Ended);
-        if let Some(unroute) = self.unroute.take() {
-            unroute(&inbox);
-        }
-        self.receiver.discard();
-        inbox.wake_all();
+        outside_filters(move || {
+            if let Some(unroute) = unroute {
+                unroute(&inbox);
+            }
+            // This one takes over from the one that is being dropped and receives no more.
+            Receiver::new(Arc::clone(&inbox), engine).discard();
+            inbox.wake_all();
+        });
     }
 }
 

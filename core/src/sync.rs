@@ -35,11 +35,6 @@ mod imp {
         }
 
         #[inline(always)]
-        pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
-            f(self.0.get())
-        }
-
-        #[inline(always)]
         pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
             f(self.0.get())
         }
@@ -63,6 +58,41 @@ mod imp {
 
 pub(crate) use imp::*;
 pub(crate) use std::sync::atomic::Ordering;
+
+/// A reference count that the models have no reason to watch: what it counts does not depend on it
+/// for its order.
+pub(crate) use std::sync::Arc as PlainArc;
+
+#[cfg(not(slipring_loom))]
+pub(crate) use std::sync::OnceLock;
+
+/// std's, which loom does not see, with its ordering beside it. Its callers take turns to set it.
+#[cfg(slipring_loom)]
+#[derive(Debug)]
+pub(crate) struct OnceLock<T> {
+    value: std::sync::OnceLock<T>,
+    is_set: AtomicBool,
+}
+
+#[cfg(slipring_loom)]
+impl<T> OnceLock<T> {
+    pub(crate) fn new() -> Self {
+        Self { value: std::sync::OnceLock::new(), is_set: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn get(&self) -> Option<&T> {
+        if self.is_set.load(Ordering::Acquire) { self.value.get() } else { None }
+    }
+
+    pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
+        if self.get().is_none() {
+            let set = self.value.set(make()).is_ok();
+            assert!(set, "a cell that its callers set in turns");
+            self.is_set.store(true, Ordering::Release);
+        }
+        self.value.get().expect("set just above, or found set")
+    }
+}
 
 #[cfg(not(any(slipring_loom, miri)))]
 mod asymmetric {
@@ -204,12 +234,17 @@ impl Counter {
 
 /// Deferred reclamation: what is [`defer`](epoch::Guard::defer)red runs when no thread is pinned
 /// that was pinned before. crossbeam-epoch; under loom, which cannot model its SeqCst protocol, a
-/// reader-writer lock that keeps the same promise.
+/// list of who is pinned that keeps the same promise and orders no more than that.
 pub(crate) mod epoch {
+    #[cfg(slipring_loom)]
+    use super::Ordering;
+
     #[cfg(not(slipring_loom))]
     mod imp {
         #[derive(Debug)]
-        pub(crate) struct Guard(crossbeam_epoch::Guard);
+        pub(crate) struct Guard(
+            #[expect(dead_code, reason = "kept for its drop")] crossbeam_epoch::Guard,
+        );
 
         #[inline]
         pub(crate) fn pin() -> Guard {
@@ -227,21 +262,134 @@ pub(crate) mod epoch {
 
     #[cfg(slipring_loom)]
     mod imp {
+        use std::sync::Mutex;
+
+        type Work = Box<dyn FnOnce() + Send>;
+
+        /// Who is pinned, and what waits for whom. Loom does not see it, so it orders nothing:
+        /// what crossbeam-epoch orders is what the fences and `UNPINS` below order.
+        #[derive(Default)]
+        struct Pinned {
+            next: u64,
+            active: Vec<u64>,
+            deferred: Vec<(Vec<u64>, Work)>,
+        }
+
         loom::lazy_static! {
-            static ref PINS: loom::sync::RwLock<()> = loom::sync::RwLock::new(());
+            static ref PINNED: Mutex<Pinned> = Mutex::default();
+            static ref UNPINS: super::super::AtomicU64 = super::super::AtomicU64::new(0);
+        }
+
+        fn pinned() -> std::sync::MutexGuard<'static, Pinned> {
+            PINNED.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
         }
 
         #[derive(Debug)]
-        pub(crate) struct Guard(loom::sync::RwLockReadGuard<'static, ()>);
+        pub(crate) struct Guard(u64);
 
         pub(crate) fn pin() -> Guard {
-            Guard(PINS.read().expect("no model panics while it is pinned"))
+            let id = {
+                let mut pinned = pinned();
+                pinned.next += 1;
+                let id = pinned.next;
+                pinned.active.push(id);
+                id
+            };
+            // What was hidden before it was deferred is hidden from whoever pins afterwards.
+            super::super::fence(super::Ordering::SeqCst);
+            Guard(id)
+        }
+
+        impl Drop for Guard {
+            fn drop(&mut self) {
+                UNPINS.fetch_add(1, super::Ordering::Release);
+                let ready: Vec<Work> = {
+                    let mut pinned = pinned();
+                    pinned.active.retain(|id| *id != self.0);
+                    pinned.deferred.iter_mut().for_each(|(ids, _)| ids.retain(|id| *id != self.0));
+                    let all = std::mem::take(&mut pinned.deferred);
+                    let (ready, rest) = all.into_iter().partition(|(ids, _)| ids.is_empty());
+                    pinned.deferred = rest;
+                    Vec::into_iter(ready).map(|(_, work)| work).collect()
+                };
+                ready.into_iter().for_each(run);
+            }
         }
 
         pub(crate) fn defer(f: impl FnOnce() + Send + 'static) {
-            drop(PINS.write().expect("no model panics while it is pinned"));
-            f();
+            super::super::fence(super::Ordering::SeqCst);
+            // Whoever runs it sees what was done before it was deferred.
+            UNPINS.fetch_add(0, super::Ordering::Release);
+            let ids = pinned().active.clone();
+            if ids.is_empty() {
+                run(Box::new(f));
+            } else {
+                pinned().deferred.push((ids, Box::new(f)));
+            }
         }
+
+        fn run(work: Work) {
+            // Everybody who was pinned has read what they read.
+            UNPINS.fetch_add(0, super::Ordering::Acquire);
+            work();
+        }
+    }
+
+    pub(crate) use imp::*;
+}
+
+/// Lets loom watch the memory of records, which are raw bytes that it does not see: beside each
+/// record that is written under loom lies a cell, and every access to the record is one to that
+/// cell. Two accesses that nothing orders then fail the model. Elsewhere it is nothing.
+pub(crate) mod watched {
+    #[cfg(slipring_loom)]
+    mod imp {
+        use loom::cell::UnsafeCell;
+        use std::collections::BTreeMap;
+        use std::sync::{Arc, Mutex};
+
+        loom::lazy_static! {
+            static ref CELLS: Mutex<BTreeMap<usize, Arc<UnsafeCell<()>>>> = Mutex::default();
+        }
+
+        fn cell(address: usize) -> Arc<UnsafeCell<()>> {
+            let mut cells = CELLS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            Arc::clone(cells.entry(address).or_insert_with(|| Arc::new(UnsafeCell::new(()))))
+        }
+
+        /// The record at `address` is read.
+        pub(crate) fn read(address: usize) {
+            cell(address).with(|_| ());
+        }
+
+        /// The record at `address` is written.
+        pub(crate) fn write(address: usize) {
+            cell(address).with_mut(|_| ());
+        }
+
+        /// The memory from `address` on goes back to the system.
+        pub(crate) fn free(address: usize, bytes: usize) {
+            let mut cells = CELLS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let mut gone = cells.split_off(&address);
+            let mut behind = gone.split_off(&(address + bytes));
+            cells.append(&mut behind);
+            drop(cells);
+            if !std::thread::panicking() {
+                gone.values().for_each(|cell| cell.with_mut(|_| ()));
+            }
+        }
+    }
+
+    #[cfg(not(slipring_loom))]
+    mod imp {
+        #[inline(always)]
+        pub(crate) fn read(_: usize) {}
+
+        #[inline(always)]
+        pub(crate) fn write(_: usize) {}
+
+        #[inline(always)]
+        pub(crate) fn free(_: usize, _: usize) {}
     }
 
     pub(crate) use imp::*;

@@ -477,13 +477,15 @@ impl<'t, V: Clone> Hits<'t, V> {
     fn report_many(&self, topic: &str, reported: &[u64], mut f: impl FnMut(u64, &V)) {
         let mut found: Vec<(u64, &V)> = vec![];
         let leaves = self.first[..self.len].iter().flatten().chain(&self.more);
-        let mut sources = 0;
+        let mut patterns = 0;
         for leaf in leaves {
             let before = found.len();
             leaf.collect(topic, &mut found);
-            sources += usize::from(found.len() > before);
+            let is_several = matches!(&*leaf.0, LeafKind::Collided(_));
+            patterns += usize::from(found.len() > before) + usize::from(is_several);
         }
-        if sources > 1 {
+        // Within one pattern, an id is there once.
+        if patterns > 1 {
             found.sort_unstable_by_key(|(id, _)| *id);
             found.dedup_by_key(|(id, _)| *id);
         }

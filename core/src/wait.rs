@@ -10,9 +10,11 @@
 //! Pair `asleep`: [`heavy_fence`] in `prepare` / [`light_fence`] before `is_armed`.
 
 use crate::sync::{AtomicBool, Mutex, Ordering, Thread, current_thread, heavy_fence, light_fence};
+use arrayvec::ArrayVec;
 
 /// How a waiter is told.
 #[derive(Debug)]
+#[expect(clippy::exhaustive_enums, reason = "internal")]
 pub enum Waiter {
     /// Unpark this thread.
     Thread(Thread),
@@ -111,12 +113,23 @@ impl WaitCell {
     /// Tells everybody who waits. Runs foreign code (wakers), so no lock or shard may be held.
     #[cold]
     pub fn wake(&self) {
-        let waiters = {
-            let mut waiters = self.lock();
-            self.armed.store(false, Ordering::Relaxed);
-            std::mem::take(&mut *waiters)
-        };
-        waiters.into_iter().for_each(Waiter::tell);
+        let mut left = self.lock().len();
+        while left > 0 {
+            // A few at a time, and in place: the list keeps its memory, so that a consumer that
+            // sleeps and is woken again and again allocates nothing.
+            let mut few = ArrayVec::<Waiter, 8>::new();
+            {
+                let mut waiters = self.lock();
+                let count = left.min(few.capacity()).min(waiters.len());
+                few.extend(waiters.drain(..count));
+                self.armed.store(!waiters.is_empty(), Ordering::Relaxed);
+            }
+            if few.is_empty() {
+                return;
+            }
+            left -= few.len();
+            few.into_iter().for_each(Waiter::tell);
+        }
     }
 
     fn lock(&self) -> impl std::ops::DerefMut<Target = Vec<Waiter>> {

@@ -22,6 +22,7 @@ use crate::clock::Clock;
 use crate::config::{CircuitBreaker, WaitStrategy};
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
+use crate::interest::drop_quietly;
 use crate::lane::Next;
 use crate::message::Message;
 use crate::subscription::Receiver;
@@ -39,6 +40,9 @@ use std::time::{Duration, Instant};
 
 /// How long queued work may wait before another worker is started.
 const STALL: Duration = Duration::from_millis(10);
+
+/// Workers that are started at a time: what waits may get stuck as well.
+const BURST: usize = 8;
 
 /// Workers there can be, however many handlers block.
 const MAX_WORKERS: usize = 512;
@@ -89,6 +93,8 @@ pub struct HandlerError<'a> {
 pub(crate) type HandlerFn = dyn FnMut(&Message<'_>) -> Handled + Send;
 /// A function that is told of failures.
 pub(crate) type OnError = dyn FnMut(HandlerError<'_>) + Send;
+/// A function that is told of losses.
+pub(crate) type OnLagged = dyn FnMut(u64) + Send;
 
 thread_local! {
     /// The task whose handler this thread is running, 0 for none.
@@ -123,6 +129,7 @@ struct Running {
     receiver: Receiver,
     handler: Box<HandlerFn>,
     on_error: Option<Box<OnError>>,
+    on_lagged: Option<Box<OnLagged>>,
     breaker: Breaker,
     /// Dedicated threads wait by themselves.
     idle: Idle,
@@ -151,24 +158,22 @@ pub(crate) struct Task {
 pub(crate) struct TaskConfig {
     pub(crate) handler: Box<HandlerFn>,
     pub(crate) on_error: Option<Box<OnError>>,
+    pub(crate) on_lagged: Option<Box<OnLagged>>,
     pub(crate) breaker: Option<CircuitBreaker>,
     pub(crate) wait: WaitStrategy,
 }
 
 impl Task {
-    pub(crate) fn new(
-        receiver: Receiver,
-        config: TaskConfig,
-        pool: &std::sync::Arc<Workers>,
-    ) -> std::sync::Arc<Self> {
-        std::sync::Arc::new(Self {
+    pub(crate) fn new(receiver: Receiver, config: TaskConfig, pool: &Arc<Workers>) -> Arc<Self> {
+        Arc::new(Self {
             inbox: Arc::clone(&receiver.inbox),
-            pool: std::sync::Arc::downgrade(pool),
+            pool: Arc::downgrade(pool),
             state: AtomicU8::new(IDLE),
             running: Mutex::new(Some(Running {
                 receiver,
                 handler: config.handler,
                 on_error: config.on_error,
+                on_lagged: config.on_lagged,
                 breaker: Breaker::new(config.breaker),
                 idle: Idle::new(config.wait),
             })),
@@ -221,7 +226,7 @@ impl Task {
         true
     }
 
-    /// Waits until the task's worker is done with it for now.
+    /// Waits until the task's worker lets go of it.
     fn wait_for_handler(&self, deadline: Option<Instant>) -> bool {
         let Some(deadline) = deadline else {
             drop(self.lock());
@@ -246,6 +251,8 @@ impl Task {
     fn finish(&self, running: &mut Option<Running>) {
         self.state.store(ENDED, Ordering::Release);
         if let Some(mut ended) = running.take() {
+            // What the handler has captured may end subscriptions when it is dropped, this one too.
+            let _inside = InsideHandler::enter(self.inbox.id);
             ended.receiver.discard();
             // A handler that panics when it is dropped harms nobody else.
             drop(catch_unwind(AssertUnwindSafe(|| drop(ended))));
@@ -253,23 +260,31 @@ impl Task {
     }
 
     /// Handles up to a slice of messages; what to do with the task next.
-    fn run(self: &std::sync::Arc<Self>, clock: &Clock, most: usize) -> After {
+    fn run(self: &Arc<Self>, clock: &Clock, most: usize) -> After {
         let mut guard = self.lock();
-        let Some(running) = guard.as_mut() else { return After::Ended };
-        let mut left = match running.breaker.admits(clock.now(), most) {
-            Ok(admitted) => admitted,
-            Err(until) => return After::Pause(until),
-        };
-        self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
         let mut after = After::More;
-        let _inside = InsideHandler::enter(self.inbox.id);
-        while left > 0 {
-            if self.inbox.state() == InboxState::Ended {
-                self.finish(&mut guard);
-                drop(guard);
-                self.inbox.wake_all();
-                return After::Ended;
+        if let Some(running) = guard.as_mut() {
+            match running.breaker.admits(clock.now(), most) {
+                Ok(admitted) => after = self.handle_up_to(admitted, running, clock),
+                Err(until) => after = After::Pause(until),
             }
+            self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
+        }
+        // Also where that was the last message there is: somebody waits for the handler's end.
+        if guard.is_none() || self.inbox.state() == InboxState::Ended {
+            self.finish(&mut guard);
+            drop(guard);
+            self.inbox.wake_all();
+            return After::Ended;
+        }
+        after
+    }
+
+    /// Handles up to `left` messages, as long as the subscription has not ended.
+    fn handle_up_to(&self, mut left: usize, running: &mut Running, clock: &Clock) -> After {
+        self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
+        let _inside = InsideHandler::enter(self.inbox.id);
+        while left > 0 && self.inbox.state() != InboxState::Ended {
             running.receiver.done_with_older();
             match running.receiver.next(left) {
                 Next::Record(address) => {
@@ -280,19 +295,14 @@ impl Task {
                         break;
                     }
                 }
-                // Counted by the lane; a handler has no other place to be told.
-                Next::Lagged(lost) => {
-                    tracing::debug!(subscription = self.inbox.id, lost, "messages were lost");
-                }
+                Next::Lagged(lost) => tell_loss(self.inbox.id, &mut running.on_lagged, lost),
                 Next::Empty | Next::CaughtUp => {
                     running.receiver.done_with_all();
-                    after = After::Empty;
-                    break;
+                    return After::Empty;
                 }
             }
         }
-        self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
-        after
+        After::More
     }
 
     /// Runs the handler on one message. False if the breaker has opened.
@@ -319,8 +329,8 @@ impl Task {
     }
 
     /// Goes to sleep until something arrives; false if it has already.
-    fn sleep(self: &std::sync::Arc<Self>) -> bool {
-        self.inbox.arrivals.prepare(Waiter::Work(std::sync::Arc::clone(self) as _));
+    fn sleep(self: &Arc<Self>) -> bool {
+        self.inbox.arrivals.prepare(Waiter::Work(Arc::clone(self) as _));
         let is_empty = self.lock().as_mut().is_none_or(|running| running.receiver.is_empty());
         if !is_empty || self.inbox.state() == InboxState::Ended {
             self.inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Work(_)));
@@ -331,14 +341,16 @@ impl Task {
     }
 
     /// The loop of a handler that has a thread of its own.
-    pub(crate) fn run_dedicated(self: &std::sync::Arc<Self>, clock: &Clock) {
+    pub(crate) fn run_dedicated(self: &Arc<Self>, clock: &Clock) {
         loop {
+            // Asked before the look that finds it empty: then nothing comes any more.
+            let closed = self.inbox.state() == InboxState::Closed;
             match self.run(clock, SLICE) {
                 After::Ended => return,
                 After::More => {}
-                After::Pause(until) => clock.park_until(Some(until)),
+                After::Pause(until) => self.pause(clock, until),
                 After::Empty => {
-                    if self.inbox.state() == InboxState::Closed {
+                    if closed {
                         let mut running = self.lock();
                         return self.finish(&mut running);
                     }
@@ -363,6 +375,18 @@ impl Task {
         }
     }
 
+    /// Parks the dedicated thread until `until`, or until the subscription ends.
+    fn pause(&self, clock: &Clock, until: Duration) {
+        let me = thread::current();
+        self.inbox.space.prepare(Waiter::Thread(me.clone()));
+        if self.inbox.state() != InboxState::Ended {
+            clock.park_until(Some(until));
+        }
+        self.inbox
+            .space
+            .cancel(|waiter| matches!(waiter, Waiter::Thread(other) if other.id() == me.id()));
+    }
+
     /// Whether nothing is queued for it and its handler does not run.
     pub(crate) fn is_drained(&self) -> bool {
         match self.running.try_lock() {
@@ -373,7 +397,7 @@ impl Task {
 }
 
 impl Schedule for Task {
-    fn schedule(self: std::sync::Arc<Self>) {
+    fn schedule(self: Arc<Self>) {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
             let next = match state {
@@ -414,10 +438,13 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
         .unwrap_or("panic of an unknown type")
 }
 
-/// A panic's payload may panic itself when it is dropped.
-fn drop_quietly(panic: Box<dyn Any + Send>) {
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(again);
+fn tell_loss(subscription: u64, on_lagged: &mut Option<Box<OnLagged>>, lost: u64) {
+    tracing::debug!(subscription, lost, "messages were lost");
+    if let Some(on_lagged) = on_lagged
+        && let Err(panic) = catch_unwind(AssertUnwindSafe(|| on_lagged(lost)))
+    {
+        tracing::error!(subscription, "on_lagged panicked");
+        drop_quietly(panic);
     }
 }
 
@@ -462,7 +489,7 @@ pub(crate) struct Workers {
 
 #[derive(Debug, Default)]
 struct Queue {
-    tasks: VecDeque<std::sync::Arc<Task>>,
+    tasks: VecDeque<Arc<Task>>,
     /// Since when the oldest of them has waited.
     waiting_since: Option<Instant>,
     /// Tasks whose breaker is open, by when to try them.
@@ -475,7 +502,7 @@ struct Queue {
 #[derive(Debug)]
 struct Paused {
     until: Duration,
-    task: std::sync::Arc<Task>,
+    task: Arc<Task>,
 }
 
 impl PartialEq for Paused {
@@ -504,8 +531,8 @@ impl Workers {
         base: usize,
         pin_first: Option<usize>,
         clock: Clock,
-    ) -> std::io::Result<std::sync::Arc<Self>> {
-        let pool = std::sync::Arc::new(Self {
+    ) -> std::io::Result<Arc<Self>> {
+        let pool = Arc::new(Self {
             queue: Mutex::default(),
             work: Condvar::new(),
             clock,
@@ -532,12 +559,12 @@ impl Workers {
 
     /// Starts a thread and keeps count of it.
     fn spawn(
-        self: &std::sync::Arc<Self>,
+        self: &Arc<Self>,
         name: String,
-        work: impl FnOnce(&std::sync::Arc<Self>) + Send + 'static,
+        work: impl FnOnce(&Arc<Self>) + Send + 'static,
     ) -> std::io::Result<Thread> {
         *self.alive() += 1;
-        let pool = std::sync::Arc::clone(self);
+        let pool = Arc::clone(self);
         let spawned = thread::Builder::new().name(name).spawn(move || {
             work(&pool);
             *pool.alive() -= 1;
@@ -586,7 +613,7 @@ impl Workers {
         self.queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn start_worker(self: &std::sync::Arc<Self>) -> std::io::Result<()> {
+    fn start_worker(self: &Arc<Self>) -> std::io::Result<()> {
         let number = {
             let mut queue = self.lock();
             queue.workers += 1;
@@ -606,24 +633,22 @@ impl Workers {
     }
 
     /// Starts a thread for one handler alone.
-    pub(crate) fn start_dedicated(
-        self: &std::sync::Arc<Self>,
-        task: std::sync::Arc<Task>,
-    ) -> std::io::Result<()> {
+    pub(crate) fn start_dedicated(self: &Arc<Self>, task: Arc<Task>) -> std::io::Result<()> {
         let name = format!("slipring-handler-{}", task.inbox.id);
         self.spawn(name, move |pool| task.run_dedicated(&pool.clock)).map(drop)
     }
 
     /// Queues a task whose state is QUEUED.
-    fn push(&self, task: std::sync::Arc<Task>) {
+    fn push(&self, task: Arc<Task>) {
         let mut queue = self.lock();
         queue.tasks.push_back(task);
         queue.waiting_since.get_or_insert_with(Instant::now);
         self.queued.store(queue.tasks.len() as u64, Ordering::Relaxed);
-        let nobody = queue.idle == 0;
+        // Idle workers have perhaps been notified already, and not woken up yet.
+        let short = queue.tasks.len() > queue.idle;
         drop(queue);
         self.work.notify_one();
-        if nobody {
+        if short {
             self.call_supervisor();
         }
     }
@@ -639,17 +664,18 @@ impl Workers {
         while let Some(task) = self.take() {
             task.state.store(ACTIVE, Ordering::Release);
             let after = self.run(&task);
-            let drained = after == After::Empty && task.inbox.state() != InboxState::Open;
-            self.settle(task, after);
-            if drained || after == After::Ended {
-                drop(self.alive());
+            self.settle(Arc::clone(&task), after);
+            // Whoever closes may have found the task locked just now, and waits to look again. The
+            // lock orders that look and this one: one of the two sees what the other did.
+            drop(self.alive());
+            if task.inbox.state() != InboxState::Open {
                 self.progress.notify_all();
             }
         }
     }
 
     /// The next task; `None` when the worker is to leave.
-    fn take(&self) -> Option<std::sync::Arc<Task>> {
+    fn take(&self) -> Option<Arc<Task>> {
         let mut queue = self.lock();
         loop {
             if let Some(task) = queue.tasks.pop_front() {
@@ -669,7 +695,7 @@ impl Workers {
     }
 
     /// Runs a task until it is empty and stays so for a little, or others wait.
-    fn run(&self, task: &std::sync::Arc<Task>) -> After {
+    fn run(&self, task: &Arc<Task>) -> After {
         let mut idle = Idle::new(WaitStrategy::BusySpin);
         let mut looks = 0;
         loop {
@@ -699,7 +725,7 @@ impl Workers {
         task.lock().as_mut().is_none_or(|running| running.receiver.is_empty())
     }
 
-    fn settle(&self, task: std::sync::Arc<Task>, after: After) {
+    fn settle(&self, task: Arc<Task>, after: After) {
         match after {
             After::Ended => {}
             After::More => self.requeue(task),
@@ -716,14 +742,14 @@ impl Workers {
         }
     }
 
-    fn requeue(&self, task: std::sync::Arc<Task>) {
+    fn requeue(&self, task: Arc<Task>) {
         task.state.store(QUEUED, Ordering::Release);
         self.push(task);
     }
 
     /// The supervisor's loop: starts workers where work waits too long, and queues tasks whose
     /// pause is over. Sleeps as long as there is nothing of the kind.
-    fn supervise(self: &std::sync::Arc<Self>) {
+    fn supervise(self: &Arc<Self>) {
         while !self.stopping.load(Ordering::Acquire) {
             let now = self.clock.now();
             let mut due = Vec::new();
@@ -733,12 +759,11 @@ impl Workers {
                     due.extend(queue.paused.pop().map(|Reverse(paused)| paused.task));
                 }
                 let waited = queue.waiting_since.map(|since| since.elapsed());
-                let helpless = queue.idle == 0;
+                let short = queue.tasks.len().saturating_sub(queue.idle);
+                let stalled = waited.is_some_and(|waited| waited >= STALL);
                 (
-                    helpless
-                        && queue.workers < MAX_WORKERS
-                        && waited.is_some_and(|waited| waited >= STALL),
-                    helpless && waited.is_some(),
+                    if stalled { short.min(BURST).min(MAX_WORKERS - queue.workers) } else { 0 },
+                    short > 0 && waited.is_some(),
                     queue.paused.peek().map(|Reverse(paused)| paused.until),
                 )
             };
@@ -746,9 +771,10 @@ impl Workers {
             for task in due {
                 self.requeue(task);
             }
-            if stalled {
+            for _ in 0..stalled {
                 if let Err(error) = self.start_worker() {
                     tracing::error!(%error, "handlers block, and no worker can be started");
+                    break;
                 }
             }
             if woken {

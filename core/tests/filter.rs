@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use proptest::prelude::*;
 use slipring::Filter;
-use slipring::error::InvalidFilter;
+use slipring::InvalidFilter;
 use slipring::filter::{Attributes, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
 
 fn parse(text: &str) -> Filter {

@@ -21,7 +21,7 @@ fn means(pattern: &[&str], topic: &[&str]) -> bool {
 }
 
 fn pattern(text: &str) -> Pattern {
-    Pattern::new(text).unwrap()
+    Pattern::new(text).expect("a valid pattern")
 }
 
 fn ids<V: Clone>(trie: &Trie<V>, topic: &str) -> Vec<u64> {

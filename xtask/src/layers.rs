@@ -3,52 +3,43 @@
 /// The files of `core/src`, lowest layer first. A file uses `crate::x` only from lower layers. A
 /// name that ends in `/` is a folder: one room, whose files may use each other.
 pub(crate) const LAYERS: &[&[&str]] = &[
-    &["sync.rs", "error.rs", "event.rs", "fork.rs"],
-    &[
-        "config.rs",
-        "clock.rs",
-        "topic.rs",
-        "filter.rs",
-        "overlay.rs",
-        "chunk.rs",
-        "baton.rs",
-        "pin.rs",
-    ],
-    &["message.rs", "ring.rs", "lossy.rs", "snapshot.rs", "wait.rs", "idle.rs"],
-    &["trie.rs", "store/", "log.rs", "interest.rs"],
-    &["ledger.rs", "lane.rs"],
+    &["sync.rs"],
+    &["error.rs", "event.rs", "fork.rs", "prefetch.rs", "config.rs", "pin.rs"],
+    &["topic.rs", "filter.rs", "clock.rs", "wait.rs", "overlay.rs", "snapshot.rs"],
+    &["path.rs", "leaf.rs", "recent.rs", "chunk.rs", "ring.rs", "lossy.rs", "idle.rs"],
+    &["message.rs", "baton.rs", "trie.rs"],
+    &["log.rs", "interest.rs"],
+    &["lane.rs"],
     &["inbox.rs"],
     &["shard.rs"],
-    &["publisher.rs", "breaker.rs", "catchup.rs"],
-    &["subscription.rs", "group.rs"],
+    &["publisher.rs", "breaker.rs"],
+    &["subscription.rs"],
     &["worker.rs"],
-    &["broker.rs", "metrics.rs"],
+    &["metrics.rs"],
+    &["registry.rs"],
+    &["subscribe.rs"],
+    &["broker.rs", "model.rs"],
     &["lib.rs"],
 ];
 
 /// Uses within one layer that are allowed all the same: (file, file it uses, reason).
-pub(crate) const ALLOWED: &[(&str, &str, &str)] =
-    &[("fork.rs", "sync.rs", "sync.rs alone names atomics, so it is below its own layer")];
+pub(crate) const ALLOWED: &[(&str, &str, &str)] = &[];
 
 /// The only files of `core/src` that may contain `unsafe`. Each has a model or a Miri run.
 pub(crate) const UNSAFE_ROOMS: &[&str] = &[
     "sync.rs",
     "event.rs",
     "fork.rs",
+    "prefetch.rs",
     "chunk.rs",
     "baton.rs",
     "message.rs",
-    "ring.rs",
-    "lossy.rs",
-    "snapshot.rs",
-    "wait.rs",
     "log.rs",
-    "shard.rs",
     "lane.rs",
-    "publisher.rs",
-    "subscription.rs",
+    "shard.rs",
+    "model.rs",
 ];
 
 /// Files that are longer than the limit already, with the length they must not exceed.
 pub(crate) const LONG_FILES: &[(&str, usize)] =
-    &[("core/src/broker.rs", 1040), ("core/src/filter.rs", 1000), ("core/src/trie.rs", 1200)];
+    &[("core/src/filter.rs", 1000), ("core/src/lane.rs", 1050)];

@@ -1,0 +1,255 @@
+//! Figures of a broker: a snapshot that costs nothing on the path of a message, where owners count
+//! in memory of their own, and its rendering for Prometheus.
+
+use crate::breaker::BreakerState;
+use crate::inbox::Inbox;
+use crate::worker::Task;
+use std::fmt::{self, Write as _};
+
+/// What [`Broker::metrics`](crate::Broker::metrics) saw. Figures are read one after another while
+/// others work; when nobody does, they are exact.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Bytes of chunks in use: retained, queued or kept by somebody.
+    pub chunk_bytes: u64,
+    /// The memory budget.
+    pub budget_bytes: u64,
+    /// Per shard.
+    pub shards: Vec<ShardMetrics>,
+    /// Per topic, by name.
+    pub topics: Vec<TopicMetrics>,
+    /// Per subscription, in the order in which they were made.
+    pub subscriptions: Vec<SubscriptionMetrics>,
+}
+
+/// Figures of a shard.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShardMetrics {
+    /// Messages published to it.
+    pub published: u64,
+    /// Messages that are retained, and can be replayed.
+    pub retained: u64,
+    /// Bytes of chunks that hold them.
+    pub retained_bytes: u64,
+    /// Messages that have expired from memory.
+    pub expired: u64,
+    /// Bytes of the index from sequence to message.
+    pub index_bytes: u64,
+}
+
+/// Figures of a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TopicMetrics {
+    /// Its name.
+    pub name: String,
+    /// Messages published to it.
+    pub published: u64,
+}
+
+/// Figures of a subscription. At rest,
+/// `matched + replayed = delivered + dropped_newest + dropped_oldest + dropped_timeout + expired +
+/// discarded + queued`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SubscriptionMetrics {
+    /// Its number.
+    pub id: u64,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// Its patterns.
+    pub patterns: Vec<String>,
+    /// Messages published since it began that it wanted.
+    pub matched: u64,
+    /// Messages from before it began that it was to get.
+    pub replayed: u64,
+    /// Messages handed to the consumer or handler.
+    pub delivered: u64,
+    /// Dropped on arrival because the queue was full (`DropNewest`, `Disconnect`).
+    pub dropped_newest: u64,
+    /// Dropped from the queue to make room (`DropOldest`).
+    pub dropped_oldest: u64,
+    /// Dropped after their publisher had waited long enough (`Block`).
+    pub dropped_timeout: u64,
+    /// Expired from memory before they were delivered.
+    pub expired: u64,
+    /// Thrown away when the subscription ended.
+    pub discarded: u64,
+    /// Queued now, in its queue or, while it catches up, in the log.
+    pub queued: u64,
+    /// How far it is behind the end of the logs while it catches up, counting also what it does
+    /// not want.
+    pub lag: u64,
+    /// The oldest message queued is not older than this, in microseconds; `None` if none is.
+    pub oldest_age_us: Option<u64>,
+    /// Messages that the handler failed on, panics included.
+    pub handler_failures: u64,
+    /// Messages that the handler panicked on.
+    pub handler_panics: u64,
+    /// Messages that the filter function panicked on.
+    pub filter_panics: u64,
+    /// State of the handler's circuit breaker.
+    pub breaker: BreakerState,
+}
+
+impl SubscriptionMetrics {
+    pub(crate) fn of(inbox: &Inbox, task: Option<&Task>, now_us: u64) -> Self {
+        let mut last_us = inbox.began_us;
+        let mut figures = Self {
+            id: inbox.id,
+            name: inbox.name.as_deref().map(str::to_owned),
+            patterns: inbox.interest.patterns.iter().map(ToString::to_string).collect(),
+            matched: 0,
+            replayed: 0,
+            delivered: 0,
+            dropped_newest: 0,
+            dropped_oldest: 0,
+            dropped_timeout: 0,
+            expired: 0,
+            discarded: 0,
+            queued: 0,
+            lag: 0,
+            oldest_age_us: None,
+            handler_failures: task.map_or(0, |task| task.failures.get()),
+            handler_panics: task.map_or(0, |task| task.panics.get()),
+            filter_panics: inbox.interest.filter_panics(),
+            breaker: task.map_or(BreakerState::Closed, Task::breaker_state),
+        };
+        for lane in inbox.lanes() {
+            figures.matched += lane.matched();
+            figures.replayed += lane.replayed();
+            figures.delivered += lane.counted.delivered.get();
+            figures.dropped_newest += lane.written.dropped_newest.get();
+            figures.dropped_oldest += lane.written.dropped_oldest.get();
+            figures.dropped_timeout += lane.written.dropped_timeout.get();
+            figures.expired += lane.expired();
+            figures.discarded += lane.counted.discarded.get();
+            figures.queued += lane.depth();
+            figures.lag += lane.behind();
+            last_us = last_us.max(lane.counted.last_us.get());
+        }
+        // What is queued was published after what was delivered last.
+        figures.oldest_age_us = (figures.queued > 0).then(|| now_us.saturating_sub(last_us));
+        figures
+    }
+}
+
+impl Metrics {
+    /// The figures in the Prometheus text exposition format, version 0.0.4.
+    pub fn to_prometheus(&self) -> String {
+        let mut page = Page::default();
+        page.family("chunk_bytes", "gauge", "Bytes of message memory in use.");
+        page.sample("chunk_bytes", &[], self.chunk_bytes);
+        page.family("budget_bytes", "gauge", "The memory budget.");
+        page.sample("budget_bytes", &[], self.budget_bytes);
+        type Of<T> = (&'static str, &'static str, &'static str, fn(&T) -> u64);
+        const SHARD: [Of<ShardMetrics>; 5] = [
+            ("shard_published_total", "counter", "Messages published.", |m| m.published),
+            ("shard_retained", "gauge", "Messages that can be replayed.", |m| m.retained),
+            ("shard_retained_bytes", "gauge", "Bytes that hold them.", |m| m.retained_bytes),
+            ("shard_expired_total", "counter", "Messages expired from memory.", |m| m.expired),
+            ("shard_index_bytes", "gauge", "Bytes of the log's index.", |m| m.index_bytes),
+        ];
+        for (name, kind, help, figure) in SHARD {
+            page.family(name, kind, help);
+            for (index, shard) in self.shards.iter().enumerate() {
+                page.sample(name, &[("shard", &index.to_string())], figure(shard));
+            }
+        }
+        page.family("topic_published_total", "counter", "Messages published.");
+        for topic in &self.topics {
+            page.sample("topic_published_total", &[("topic", &topic.name)], topic.published);
+        }
+        const SUBSCRIPTION: [Of<SubscriptionMetrics>; 12] = [
+            ("subscription_matched_total", "counter", "Messages it wanted.", |m| m.matched),
+            ("subscription_replayed_total", "counter", "Older messages.", |m| m.replayed),
+            ("subscription_delivered_total", "counter", "Messages handed over.", |m| m.delivered),
+            ("subscription_expired_total", "counter", "Expired undelivered.", |m| m.expired),
+            ("subscription_discarded_total", "counter", "Left at its end.", |m| m.discarded),
+            ("subscription_queued", "gauge", "Messages queued.", |m| m.queued),
+            ("subscription_lag", "gauge", "Distance to the end of the logs.", |m| m.lag),
+            ("subscription_oldest_age_us", "gauge", "Age of the oldest queued, at most.", |m| {
+                m.oldest_age_us.unwrap_or(0)
+            }),
+            ("subscription_handler_failures_total", "counter", "Handler failures.", |m| {
+                m.handler_failures
+            }),
+            ("subscription_handler_panics_total", "counter", "Handler panics.", |m| {
+                m.handler_panics
+            }),
+            ("subscription_filter_panics_total", "counter", "Filter panics.", |m| m.filter_panics),
+            ("subscription_breaker", "gauge", "0 closed, 1 open, 2 half open.", |m| {
+                u64::from(m.breaker as u8)
+            }),
+        ];
+        for (name, kind, help, figure) in SUBSCRIPTION {
+            page.family(name, kind, help);
+            for subscription in &self.subscriptions {
+                let id = subscription.id.to_string();
+                page.sample(name, &subscription.labels(&id), figure(subscription));
+            }
+        }
+        page.family("subscription_dropped_total", "counter", "Messages dropped, by reason.");
+        for subscription in &self.subscriptions {
+            let id = subscription.id.to_string();
+            let [id, name, pattern] = subscription.labels(&id);
+            for (reason, count) in [
+                ("newest", subscription.dropped_newest),
+                ("oldest", subscription.dropped_oldest),
+                ("timeout", subscription.dropped_timeout),
+            ] {
+                let labels = [id, name, pattern, ("reason", reason)];
+                page.sample("subscription_dropped_total", &labels, count);
+            }
+        }
+        page.text
+    }
+}
+
+impl SubscriptionMetrics {
+    /// What tells it from others: its number; and what people know it by.
+    fn labels<'a>(&'a self, id: &'a str) -> [(&'static str, &'a str); 3] {
+        let pattern = self.patterns.first().map_or("", String::as_str);
+        [("id", id), ("subscription", self.name.as_deref().unwrap_or("")), ("pattern", pattern)]
+    }
+}
+
+/// A page of the exposition format.
+#[derive(Default)]
+struct Page {
+    text: String,
+}
+
+impl Page {
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        // Writing to a String cannot fail.
+        let _ = write!(self.text, "# HELP slipring_{name} {help}\n# TYPE slipring_{name} {kind}\n");
+    }
+
+    fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
+        let _ = writeln!(self.text, "slipring_{name}{} {value}", Labels(labels));
+    }
+}
+
+struct Labels<'a>(&'a [(&'a str, &'a str)]);
+
+impl fmt::Display for Labels<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (name, value)) in self.0.iter().enumerate() {
+            f.write_str(if index == 0 { "{" } else { "," })?;
+            write!(f, "{name}=\"")?;
+            for character in value.chars() {
+                match character {
+                    '\\' => f.write_str("\\\\")?,
+                    '"' => f.write_str("\\\"")?,
+                    '\n' => f.write_str("\\n")?,
+                    other => f.write_char(other)?,
+                }
+            }
+            f.write_char('"')?;
+        }
+        if self.0.is_empty() { Ok(()) } else { f.write_char('}') }
+    }
+}

@@ -1,0 +1,328 @@
+//! The path of a message without a broker around it, for the loom models: one shard, one topic,
+//! and the subscriptions and publishers that a model asks for. What happens in it is production
+//! code; only the loops of `Publisher::wait_for_room` and `Subscription::rest` are written anew,
+//! because those wait with a clock.
+#![expect(unsafe_code, reason = "records behind tokens")]
+
+use crate::chunk::Pool;
+use crate::clock::Clock;
+use crate::config::{Limits, Overflow, WhenFull};
+use crate::inbox::{Inbox, InboxState};
+use crate::interest::{Interest, Scan};
+use crate::lane::{Lane, Look, Next, Reader, Replay};
+use crate::log::Log;
+use crate::message::{self, Context, NewMessage, PartitionEntry, Record};
+use crate::shard::{FIRST_SEQUENCE, Memory, Partition, Routes, Shard, Stop};
+use crate::snapshot::Snapshot;
+use crate::sync::{Arc, AtomicBool, current_thread, epoch, park, watched};
+use crate::topic::Pattern;
+use crate::wait::Waiter;
+use std::time::Duration;
+
+/// Bytes of the largest payload that is claimed in a chunk with others: a chunk holds four.
+pub const QUARTER_CHUNK: usize = 896;
+/// Bytes of a payload of which a chunk holds two.
+pub const HALF_CHUNK: usize = 1800;
+/// Bytes of a payload of which a chunk holds one.
+pub const WHOLE_CHUNK: usize = 3600;
+
+const TOPIC: &str = "topic";
+static PAYLOAD: [u8; WHOLE_CHUNK] = [7; WHOLE_CHUNK];
+
+/// One shard with one topic.
+#[derive(Debug)]
+pub struct World {
+    shard: Shard,
+    partition: Partition,
+    context: Arc<Context>,
+    routing: std::sync::Arc<Snapshot<Routes>>,
+}
+
+/// What became of a publish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Published {
+    /// For so many subscriptions, of which so many dropped it.
+    Done {
+        /// Subscriptions that took it.
+        enqueued: u64,
+        /// Subscriptions that dropped it, or something older.
+        dropped: u64,
+    },
+    /// Refused for want of memory that is not still in use.
+    Full,
+    /// Refused because the broker has closed.
+    Closed,
+}
+
+impl World {
+    /// A shard whose log keeps `budget` bytes, and refuses rather than forgets if `refuse`.
+    pub fn new(budget: usize, refuse: bool) -> Self {
+        let pool = Pool::new(1 << 20);
+        let topic: std::sync::Arc<str> = TOPIC.into();
+        let context = Arc::new(Context { partitions: boxcar::Vec::new(), store: 1 });
+        context.partitions.push(PartitionEntry {
+            topic: std::sync::Arc::clone(&topic),
+            deleted: AtomicBool::new(false),
+        });
+        let routing = std::sync::Arc::new(Snapshot::new(Arc::new(Routes::new())));
+        let when_full = if refuse { WhenFull::Refuse } else { WhenFull::Expire };
+        let shard = Shard::new(
+            0,
+            Memory { budget, when_full, pool: &pool },
+            Limits::default(),
+            Clock::default(),
+            &context,
+            &routing,
+        );
+        Self { shard, partition: Partition::new(0, 0, topic), context, routing }
+    }
+
+    /// Publishes one message with a payload of `len` bytes, waiting as long as it takes.
+    pub fn publish(&self, len: usize) -> Published {
+        let message = NewMessage::new(&PAYLOAD[..len]);
+        let layout = message.layout(&Limits::default()).expect("allowed");
+        loop {
+            let appended =
+                self.shard.baton.run(|core| core.append_one(&self.partition, &message, layout));
+            match appended.stop {
+                None => {
+                    return Published::Done {
+                        enqueued: appended.outcome.enqueued,
+                        dropped: appended.outcome.dropped,
+                    };
+                }
+                Some(Stop::Blocked(inbox, lane)) => wait_for_room(&inbox, &lane),
+                Some(Stop::Full) => return Published::Full,
+                Some(Stop::Closed) => return Published::Closed,
+                Some(stop) => panic!("{stop:?}"),
+            }
+        }
+    }
+
+    /// The same through a claim, as a loan does it; `aborted` claims before it are never published.
+    pub fn publish_claimed(&self, len: usize, aborted: usize) -> Published {
+        let layout = NewMessage::new(&PAYLOAD[..len]).layout(&Limits::default()).expect("allowed");
+        for _ in 0..aborted {
+            drop(self.shard.claims.claim(layout.bytes()));
+        }
+        let mut claim = self.shard.claims.claim(layout.bytes()).expect("memory");
+        let at = message::write_claim(&claim, &NewMessage::default(), layout, self.partition.id);
+        claim.bytes_at_mut(at, len).copy_from_slice(&PAYLOAD[..len]);
+        let appended =
+            self.shard.baton.run(|core| core.append_claim(&self.partition, &claim, Duration::ZERO));
+        match appended.stop {
+            None => Published::Done {
+                enqueued: appended.outcome.enqueued,
+                dropped: appended.outcome.dropped,
+            },
+            Some(Stop::Full) => Published::Full,
+            Some(stop) => panic!("{stop:?}"),
+        }
+    }
+
+    /// Begins a subscription; with `replay`, with the oldest message that is retained.
+    pub fn subscribe(
+        &self,
+        id: u64,
+        overflow: Overflow,
+        capacity: usize,
+        replay: bool,
+    ) -> Consumer {
+        let pattern = Pattern::new(TOPIC).expect("a topic's name is a pattern");
+        let interest = Interest::new(vec![pattern.clone()], None, 0, 0);
+        let inbox = Arc::new(Inbox::new(id, None, interest, overflow, capacity, 1, 0));
+        let route = || {
+            let routes = self.routing.load().insert(&pattern, id, Arc::clone(&inbox));
+            self.routing.store(Arc::new(routes));
+        };
+        if replay {
+            self.shard.baton.run(|core| {
+                core.begin_replay(&inbox, Replay { cursor: 0, scan: Scan::default() });
+                route();
+            });
+        } else {
+            route();
+        }
+        Consumer { inbox, reader: Reader { subscription: id } }
+    }
+
+    /// Refuses every publish from now on.
+    pub fn close(&self) {
+        self.shard.baton.run(|core| core.close());
+    }
+}
+
+fn wait_for_room(inbox: &Inbox, lane: &Lane) {
+    let over = || !lane.is_full() || inbox.state() != InboxState::Open;
+    loop {
+        inbox.space.prepare(Waiter::this_thread());
+        let done = over();
+        if !done {
+            park();
+        }
+        let me = current_thread().id();
+        inbox.space.cancel(|waiter| matches!(waiter, Waiter::Thread(t) if t.id() == me));
+        if done || over() {
+            return;
+        }
+    }
+}
+
+/// A subscription's end, or the means to end it from elsewhere.
+#[derive(Debug, Clone)]
+pub struct Ending(Arc<Inbox>);
+
+impl Ending {
+    /// What `Broker::close` does to a subscription.
+    pub fn close(&self) {
+        self.0.advance(InboxState::Closed);
+        self.0.wake_all();
+    }
+
+    /// What dropping a subscription does first.
+    pub fn end(&self) {
+        self.0.advance(InboxState::Ended);
+        self.0.wake_all();
+    }
+}
+
+/// A subscription.
+#[derive(Debug)]
+pub struct Consumer {
+    inbox: Arc<Inbox>,
+    reader: Reader,
+}
+
+/// What a subscription received.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Received {
+    /// The message with this offset.
+    Message(u64),
+    /// So many were lost.
+    Lagged(u64),
+    /// Nothing is there.
+    Empty,
+}
+
+impl Consumer {
+    /// What there is, as `Receiver::next` has it. The message received is read, and then let go.
+    pub fn next(&mut self, world: &World) -> Received {
+        let Self { inbox, reader } = self;
+        let Some(lane) = inbox.lane(0) else { return Received::Empty };
+        loop {
+            match lane.next(reader, 1, &inbox.interest, &world.context) {
+                Next::Record(address) => {
+                    lane.release_older(reader);
+                    lane.release(reader);
+                    self.wake_publishers();
+                    return Received::Message(read(address));
+                }
+                Next::Lagged(lost) => return Received::Lagged(lost),
+                Next::Empty => {
+                    lane.release(reader);
+                    lane.unpin(reader);
+                    return Received::Empty;
+                }
+                Next::CaughtUp => {
+                    if world.shard.baton.run(|core| core.go_live(inbox, lane)) {
+                        lane.leave_log(reader);
+                    }
+                }
+            }
+        }
+    }
+
+    fn wake_publishers(&self) {
+        if matches!(self.inbox.overflow, Overflow::Block { .. })
+            && self.inbox.space.is_armed_after_fence()
+        {
+            self.inbox.space.wake();
+        }
+    }
+
+    /// Nothing received is in use any more.
+    pub fn unpin(&mut self) {
+        if let Some(lane) = self.inbox.lane(0) {
+            lane.unpin(&mut self.reader);
+        }
+    }
+
+    /// Waits until there is something, or the subscription has ended: then it is false.
+    pub fn wait(&mut self, world: &World) -> bool {
+        let Self { inbox, reader } = self;
+        loop {
+            let me = current_thread().id();
+            inbox.arrivals.prepare(Waiter::this_thread());
+            let empty = inbox
+                .lanes()
+                .all(|lane| lane.look(reader, &inbox.interest, &world.context) == Look::Nothing);
+            let open = inbox.state() == InboxState::Open;
+            if empty && open {
+                park();
+            }
+            inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Thread(t) if t.id() == me));
+            if !empty || !open {
+                return !empty;
+            }
+        }
+    }
+
+    /// How it can be ended.
+    pub fn ending(&self) -> Ending {
+        Ending(Arc::clone(&self.inbox))
+    }
+
+    /// What dropping a subscription does.
+    pub fn unsubscribe(mut self, world: &World) {
+        self.ending().end();
+        let routes = {
+            let pattern = Pattern::new(TOPIC).expect("a topic's name is a pattern");
+            world.routing.load().remove(&pattern, self.inbox.id)
+        };
+        world.routing.store(Arc::new(routes));
+        let inbox = &*self.inbox;
+        world.shard.baton.run(|core| core.end_inbox(inbox));
+        for lane in inbox.lanes() {
+            lane.discard(&mut self.reader);
+        }
+    }
+
+    /// Messages that expired before they were delivered.
+    pub fn expired(&self) -> u64 {
+        self.inbox.lanes().map(|lane| lane.expired()).sum()
+    }
+}
+
+/// Reads the record at `address`; its offset.
+fn read(address: usize) -> u64 {
+    // SAFETY: the caller holds a token of it, or is pinned.
+    let record = unsafe { Record::at(address) };
+    assert_eq!(record.payload()[0], PAYLOAD[0], "a whole record");
+    let offset = record.offset();
+    assert_eq!(record.sequence_low(), (FIRST_SEQUENCE + offset) as u32, "the record asked for");
+    offset
+}
+
+/// Reads the record that `log` has at `sequence`, while pinned; `reading` runs with its address.
+pub fn look<R>(log: &Log, sequence: u64, reading: impl FnOnce(usize) -> R) -> Option<R> {
+    let pinned = epoch::pin();
+    log.record(sequence, &pinned).map(reading)
+}
+
+/// Searches `log` to its end, reading each record that it looks at.
+pub fn search(log: &Log) -> u64 {
+    log.first_where(|record| {
+        watched::read(record.address());
+        false
+    })
+}
+
+/// Tells loom that the memory at `address` is read.
+pub fn watch_read(address: usize) {
+    watched::read(address);
+}
+
+/// Tells loom that the memory at `address` is written.
+pub fn watch_write(address: usize) {
+    watched::write(address);
+}

@@ -1,0 +1,329 @@
+//! The registry: what a broker knows of its topics and subscriptions, and how they come and go.
+
+use crate::chunk::Pool;
+use crate::config::Start;
+use crate::error::SubscribeError;
+use crate::inbox::{Inbox, InboxState};
+use crate::interest::{Scan, is_inside_filter};
+use crate::lane::Replay;
+use crate::message::Record;
+use crate::publisher::{Engine, TopicEntry};
+use crate::shard::{Routes, Shard};
+use crate::snapshot::Snapshot;
+use crate::sync::{Arc, AtomicBool, Ordering, epoch};
+use crate::worker::{Task, Workers};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Below this many patterns the routes are merged by whoever subscribes, above by a thread.
+const MERGE_INLINE: usize = 1024;
+
+#[derive(Debug)]
+pub(crate) struct Registry {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) routing: Arc<Snapshot<Routes>>,
+    pub(crate) settings: Settings,
+    pub(crate) topics: RwLock<BTreeMap<Arc<str>, Arc<TopicEntry>>>,
+    /// Serialises subscribe, unsubscribe, create and delete.
+    pub(crate) control: Mutex<Control>,
+    pub(crate) workers: OnceLock<Arc<Workers>>,
+    /// Whether a thread is merging the routes.
+    pub(crate) merging: AtomicBool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) auto_create: bool,
+    pub(crate) partitions: usize,
+    pub(crate) workers: usize,
+    pub(crate) memory_budget: usize,
+    pub(crate) pin_workers: Option<usize>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    pub(crate) last_id: u64,
+    pub(crate) next_shard: usize,
+    pub(crate) names: HashSet<Box<str>>,
+    pub(crate) subscriptions: HashMap<u64, Known>,
+}
+
+/// A subscription as the broker knows it.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) task: Option<Weak<Task>>,
+}
+
+/// What [`Broker::close`](crate::Broker::close) left.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct CloseReport {
+    /// Messages that were queued for handlers and not handled in time. They are lost.
+    pub unhandled: u64,
+    /// Messages that are queued for subscriptions that are pulled. They can still be received.
+    pub unreceived: u64,
+    /// Whether a handler was still running. It runs to its end, and is then not called again.
+    pub handler_running: bool,
+}
+
+impl Registry {
+    pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
+        // No foreign code runs under this lock.
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn find_topic(&self, name: &str) -> Option<Arc<TopicEntry>> {
+        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        topics.get(name).cloned()
+    }
+
+    pub(crate) fn topics_mut(
+        &self,
+    ) -> impl std::ops::DerefMut<Target = BTreeMap<Arc<str>, Arc<TopicEntry>>> {
+        self.topics.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn workers(&self) -> Result<Arc<Workers>, SubscribeError> {
+        if let Some(workers) = self.workers.get() {
+            return Ok(Arc::clone(workers));
+        }
+        let started = Workers::start(
+            self.settings.workers,
+            self.settings.pin_workers,
+            self.engine.clock.clone(),
+        )
+        .map_err(|_| SubscribeError::NoThread)?;
+        // Callers hold the control mutex: nobody else starts workers meanwhile.
+        Ok(Arc::clone(self.workers.get_or_init(|| started)))
+    }
+
+    /// Puts the routes with `inbox` in place.
+    fn route(&self, inbox: &Arc<Inbox>) {
+        let mut routes = Routes::clone(&self.routing.load());
+        for pattern in &inbox.interest.patterns {
+            routes = routes.insert(pattern, inbox.id, Arc::clone(inbox));
+        }
+        self.routing.store(Arc::new(routes));
+    }
+
+    /// Takes `inbox` out of the routes and out of what the broker knows.
+    pub(crate) fn unroute(self: &Arc<Self>, inbox: &Inbox) {
+        let mut control = self.control();
+        if control.subscriptions.remove(&inbox.id).is_none() {
+            // It has been done, and the name may be somebody else's by now.
+            return;
+        }
+        let mut routes = Routes::clone(&self.routing.load());
+        for pattern in &inbox.interest.patterns {
+            routes = routes.remove(pattern, inbox.id);
+        }
+        self.routing.store(Arc::new(routes));
+        if let Some(name) = &inbox.name {
+            control.names.remove(name);
+        }
+        self.merge_routes(control);
+    }
+
+    /// Merges the routes if there are many changes since the last time.
+    fn merge_routes(self: &Arc<Self>, control: MutexGuard<'_, Control>) {
+        let routes = self.routing.load();
+        if !routes.needs_merge() {
+            return;
+        }
+        if routes.len() < MERGE_INLINE {
+            self.routing.store(Arc::new(routes.install(&routes.merge())));
+            return;
+        }
+        drop(control);
+        if self.merging.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let inner = Arc::downgrade(self);
+        let merge = move || {
+            let merged = routes.merge();
+            drop(routes);
+            if let Some(inner) = inner.upgrade() {
+                let control = inner.control();
+                let now = inner.routing.load();
+                inner.routing.store(Arc::new(now.install(&merged)));
+                inner.merging.store(false, Ordering::Release);
+                drop(control);
+            }
+        };
+        if thread::Builder::new().name("slipring-routes".into()).spawn(merge).is_err() {
+            // The next change tries again; until then routing is slower, not wrong.
+            self.merging.store(false, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn close(&self, deadline: Duration) -> CloseReport {
+        if is_inside_filter() {
+            tracing::error!("a filter function may not close the broker: it stays open");
+            return CloseReport::default();
+        }
+        if self.engine.generation.is_over() || self.engine.closed.swap(true, Ordering::AcqRel) {
+            return CloseReport::default();
+        }
+        let deadline = Instant::now() + deadline;
+        for shard in &self.engine.shards {
+            shard.baton.run(|core| core.close());
+        }
+        let (inboxes, tasks): (Vec<_>, Vec<_>) = {
+            let control = self.control();
+            let known = control.subscriptions.values();
+            let tasks = known.clone().filter_map(|known| known.task.as_ref()?.upgrade());
+            let pulled = known.clone().filter(|known| known.task.is_none());
+            (pulled.map(|known| Arc::clone(&known.inbox)).collect(), tasks.collect())
+        };
+        for inbox in inboxes.iter().chain(tasks.iter().map(|task| &task.inbox)) {
+            inbox.advance(InboxState::Closed);
+            inbox.wake_all();
+        }
+        let mut report = CloseReport::default();
+        if let Some(workers) = self.workers.get() {
+            let others: Vec<_> = tasks.iter().filter(|task| !task.is_own_thread()).collect();
+            workers.wait_until(deadline, |_| others.iter().all(|task| task.is_drained()));
+            report.unhandled = tasks.iter().map(|task| task.inbox.depth()).sum();
+            for task in &tasks {
+                task.inbox.advance(InboxState::Ended);
+                task.inbox.wake_all();
+            }
+            for task in &tasks {
+                report.handler_running |= !task.end(Some(deadline)) || task.is_own_thread();
+            }
+            report.handler_running |= !workers.stop(deadline);
+        }
+        report.unreceived = inboxes.iter().map(|inbox| inbox.depth()).sum();
+        tracing::info!(?report, "broker closed");
+        report
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        self.close(Duration::ZERO);
+    }
+}
+
+impl Registry {
+    /// Notes a subscription, under the control mutex.
+    pub(crate) fn register(
+        &self,
+        inbox: &Arc<Inbox>,
+        task: Option<Weak<Task>>,
+    ) -> Result<MutexGuard<'_, Control>, SubscribeError> {
+        let mut control = self.control();
+        if self.engine.is_closed() {
+            return Err(SubscribeError::Closed);
+        }
+        if let Some(name) = &inbox.name
+            && !control.names.insert(name.clone())
+        {
+            return Err(SubscribeError::NameInUse);
+        }
+        control.subscriptions.insert(inbox.id, Known { inbox: Arc::clone(inbox), task });
+        Ok(control)
+    }
+
+    /// Lets messages come, from `start` on.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        control: MutexGuard<'_, Control>,
+        inbox: &Arc<Inbox>,
+        start: Start,
+    ) {
+        match self.replays(inbox, start) {
+            None => self.route(inbox),
+            // With all batons held, a message is either in the log before the subscription began,
+            // or published with a route that has it: the counts are exact.
+            Some(replays) => {
+                begin_replay(&self.engine.shards, &replays, inbox, &mut || self.route(inbox));
+            }
+        }
+        self.merge_routes(control);
+    }
+
+    /// For each shard, where to begin reading its log; `None` to begin now.
+    fn replays(&self, inbox: &Inbox, start: Start) -> Option<Vec<Replay>> {
+        let shards = &self.engine.shards;
+        let replay = |cursor| Replay { cursor, scan: Scan::default() };
+        let from = |cursor: &dyn Fn(&Shard) -> u64| {
+            Some(shards.iter().map(|shard| replay(cursor(shard))).collect())
+        };
+        match start {
+            Start::Now => None,
+            Start::Earliest | Start::Offset(_) => from(&|shard| shard.log.low()),
+            Start::Time(from_us) => {
+                from(&|shard| shard.log.first_where(|record| published_us(record) >= from_us))
+            }
+            Start::Last(count) => {
+                // The last `count` of each shard, and of those the latest `count`. Where none of a
+                // shard is among them, all is older that was there before the search began.
+                let heads: Vec<u64> = shards.iter().map(|shard| shard.log.head()).collect();
+                let mut last: Vec<(u64, usize, u64)> = heads
+                    .iter()
+                    .zip(shards)
+                    .enumerate()
+                    .flat_map(|(index, (&head, shard))| {
+                        self.last_of_shard(inbox, shard, head, count)
+                            .into_iter()
+                            .map(move |(time, sequence)| (time, index, sequence))
+                    })
+                    .collect();
+                last.sort_unstable();
+                let mut cursors = heads;
+                for &(_, index, sequence) in &last[last.len().saturating_sub(count)..] {
+                    cursors[index] = cursors[index].min(sequence);
+                }
+                Some(cursors.into_iter().map(replay).collect())
+            }
+        }
+    }
+
+    /// Publish times and sequences of the last `count` records of `shard` before `head` that
+    /// `inbox` wants.
+    fn last_of_shard(
+        &self,
+        inbox: &Inbox,
+        shard: &Shard,
+        head: u64,
+        count: usize,
+    ) -> Vec<(u64, u64)> {
+        let mut found = Vec::new();
+        let mut scan = Scan::default();
+        let pinned = epoch::pin();
+        let (low, mut next) = (shard.log.low(), head);
+        while found.len() < count && next > low {
+            next -= 1;
+            let Some(record) = shard.log.pinned_record(next, &pinned) else { break };
+            if scan.accepts(record, &inbox.interest, &self.engine.context) {
+                found.push((record.published_us(), next));
+            }
+        }
+        found
+    }
+}
+
+fn published_us(record: Record<'_>) -> u64 {
+    record.published_us()
+}
+
+/// Makes the lanes of `inbox` with all batons held, and then calls `publish_route`.
+fn begin_replay(
+    shards: &[Arc<Shard>],
+    replays: &[Replay],
+    inbox: &Arc<Inbox>,
+    publish_route: &mut (dyn FnMut() + Send),
+) {
+    match (shards.split_first(), replays.split_first()) {
+        (Some((shard, shards)), Some((replay, replays))) => shard.baton.run(|core| {
+            core.begin_replay(inbox, replay.clone());
+            begin_replay(shards, replays, inbox, publish_route);
+        }),
+        _ => publish_route(),
+    }
+}

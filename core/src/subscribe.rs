@@ -1,0 +1,358 @@
+//! Subscribing: the settings of a subscription, and what comes of them.
+
+use crate::config::{
+    CircuitBreaker, DEFAULT_CAPACITY, MAX_CAPACITY, Overflow, Start, WaitStrategy,
+};
+use crate::error::{InvalidFilter, SubscribeError};
+use crate::filter::Filter;
+use crate::inbox::{Inbox, InboxState};
+use crate::interest::{FilterFn, Interest, Selector, outside_filters};
+use crate::message::Message;
+use crate::metrics::SubscriptionMetrics;
+use crate::registry::Registry;
+use crate::subscription::{Receiver, Subscription};
+use crate::sync::Arc;
+use crate::topic::Pattern;
+use crate::wait::Schedule;
+use crate::worker::{HandlerError, HandlerFn, HandlerResult, OnError, OnLagged, Task, TaskConfig};
+use std::fmt;
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+/// Settings of a subscription. See [`Broker::subscription`](crate::Broker::subscription).
+///
+/// ```
+/// use slipring::{Broker, Overflow, Start};
+///
+/// let broker = Broker::in_memory();
+/// broker.publish("orders/in", "1")?;
+/// let mut orders = broker
+///     .subscription("orders/*")
+///     .pattern("returns/**")
+///     .filter("NOT attributes:test")
+///     .capacity(4096)
+///     .overflow(Overflow::DropOldest)
+///     .start(Start::Earliest)
+///     .open()?;
+/// assert_eq!(orders.recv()?.payload(), b"1");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub struct SubscriptionBuilder<'a> {
+    registry: Arc<Registry>,
+    patterns: Vec<&'a str>,
+    name: Option<&'a str>,
+    filter: Result<Option<Selector>, InvalidFilter>,
+    capacity: usize,
+    overflow: Overflow,
+    start: Start,
+    wait: WaitStrategy,
+    dedicated: bool,
+    breaker: Option<CircuitBreaker>,
+    on_error: Option<Box<OnError>>,
+    on_lagged: Option<Box<OnLagged>>,
+}
+
+impl fmt::Debug for SubscriptionBuilder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SubscriptionBuilder")
+            .field("patterns", &self.patterns)
+            .field("name", &self.name)
+            .field("filter", &self.filter)
+            .field("capacity", &self.capacity)
+            .field("overflow", &self.overflow)
+            .field("start", &self.start)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> SubscriptionBuilder<'a> {
+    pub(crate) fn new(registry: &Arc<Registry>, pattern: &'a str) -> Self {
+        Self {
+            registry: Arc::clone(registry),
+            patterns: vec![pattern],
+            name: None,
+            filter: Ok(None),
+            capacity: DEFAULT_CAPACITY,
+            overflow: Overflow::default(),
+            start: Start::default(),
+            wait: WaitStrategy::default(),
+            dedicated: false,
+            breaker: None,
+            on_error: None,
+            on_lagged: None,
+        }
+    }
+
+    /// Also wants the topics that match `pattern`. A message that several patterns match comes
+    /// once.
+    pub fn pattern(mut self, pattern: &'a str) -> Self {
+        self.patterns.push(pattern);
+        self
+    }
+
+    /// A name, unique in the broker: 1..=255 of `[A-Za-z0-9._~+%-]`.
+    pub fn name(self, name: &'a str) -> Self {
+        Self { name: Some(name), ..self }
+    }
+
+    /// Wants only messages whose attributes match this expression; see [`Filter`] for the grammar.
+    pub fn filter(self, expression: &str) -> Self {
+        let filter = Filter::parse(expression).map(|filter| Some(Selector::Expression(filter)));
+        Self { filter, ..self }
+    }
+
+    /// Wants only messages whose attributes match this filter.
+    pub fn filter_by(self, filter: Filter) -> Self {
+        Self { filter: Ok(Some(Selector::Expression(filter))), ..self }
+    }
+
+    /// Wants only messages for which `function` returns true.
+    ///
+    /// It runs on the publishing thread while a shard is held, so it must be quick, and must not
+    /// call the broker: such calls are refused. A panic counts as no match. What it has captured is
+    /// dropped some time after the subscription, on any thread, under the same conditions.
+    pub fn filter_fn(
+        self,
+        function: impl Fn(&Message<'_>) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        let function: Box<FilterFn> = Box::new(function);
+        Self { filter: Ok(Some(Selector::Function(function))), ..self }
+    }
+
+    /// Messages that can be queued, from each shard: 1024 by default, at most 2^24. 8 bytes each,
+    /// rounded up to a power of two, allocated when the first message comes.
+    pub fn capacity(self, capacity: usize) -> Self {
+        Self { capacity, ..self }
+    }
+
+    /// What happens to messages while the queue is full.
+    pub fn overflow(self, overflow: Overflow) -> Self {
+        Self { overflow, ..self }
+    }
+
+    /// Where in the stream to begin.
+    pub fn start(self, start: Start) -> Self {
+        Self { start, ..self }
+    }
+
+    /// How to wait for messages.
+    pub fn wait(self, wait: WaitStrategy) -> Self {
+        Self { wait, ..self }
+    }
+
+    /// Gives the handler a thread of its own, instead of the shared workers.
+    pub fn dedicated_thread(self) -> Self {
+        Self { dedicated: true, ..self }
+    }
+
+    /// Pauses deliveries to a handler that keeps failing.
+    pub fn circuit_breaker(self, breaker: CircuitBreaker) -> Self {
+        Self { breaker: Some(breaker), ..self }
+    }
+
+    /// Is told of every failure of the handler, on the handler's thread, after the failure was
+    /// counted.
+    pub fn on_error(self, on_error: impl FnMut(HandlerError<'_>) + Send + 'static) -> Self {
+        Self { on_error: Some(Box::new(on_error)), ..self }
+    }
+
+    /// Is told of messages that were lost, with their exact number, between the calls of the handler
+    /// where they are missing.
+    pub fn on_lagged(self, on_lagged: impl FnMut(u64) + Send + 'static) -> Self {
+        Self { on_lagged: Some(Box::new(on_lagged)), ..self }
+    }
+
+    /// Subscribes; the messages are pulled. Every publish that starts after this has returned
+    /// sees the subscription.
+    ///
+    /// # Errors
+    /// See [`SubscribeError`].
+    pub fn open(self) -> Result<Subscription, SubscribeError> {
+        let wait = self.wait;
+        let (registry, start) = (Arc::clone(&self.registry), self.start);
+        let inbox = self.make_inbox()?;
+        let receiver = Receiver::new(Arc::clone(&inbox), Arc::clone(&registry.engine));
+        let control = registry.register(&inbox, None)?;
+        registry.begin(control, &inbox, start);
+        let inner = Arc::downgrade(&registry);
+        Ok(Subscription::new(receiver, wait, move |inbox| {
+            if let Some(inner) = inner.upgrade() {
+                inner.unroute(inbox);
+            }
+        }))
+    }
+
+    /// Subscribes; `handler` is called with every message, in order, one at a time, on a delivery
+    /// worker. What it returns tells whether it succeeded: nothing, or a `Result`.
+    ///
+    /// From inside the handler everything is allowed: publish, subscribe, unsubscribe this or
+    /// another subscription, close the broker. A panic is caught and counts as a failure.
+    ///
+    /// # Errors
+    /// See [`SubscribeError`].
+    pub fn handler<R: HandlerResult>(
+        mut self,
+        mut handler: impl FnMut(&Message<'_>) -> R + Send + 'static,
+    ) -> Result<HandlerSubscription, SubscribeError> {
+        let (registry, start, dedicated) = (Arc::clone(&self.registry), self.start, self.dedicated);
+        let handler: Box<HandlerFn> = Box::new(move |message| handler(message).into_handled());
+        let config = TaskConfig {
+            handler,
+            on_error: self.on_error.take(),
+            on_lagged: self.on_lagged.take(),
+            breaker: self.breaker,
+            wait: self.wait,
+        };
+        let inbox = self.make_inbox()?;
+        let inner = &registry;
+        let workers = {
+            let _control = inner.control();
+            inner.workers()?
+        };
+        let receiver = Receiver::new(Arc::clone(&inbox), Arc::clone(&inner.engine));
+        let task = Task::new(receiver, config, &workers);
+        let control = inner.register(&inbox, Some(Arc::downgrade(&task)))?;
+        inner.begin(control, &inbox, start);
+        if dedicated {
+            if workers.start_dedicated(Arc::clone(&task)).is_err() {
+                inner.unroute(&inbox);
+                task.end(None);
+                return Err(SubscribeError::NoThread);
+            }
+        } else {
+            // There may be something to replay, and if not, this makes it wait for arrivals.
+            Schedule::schedule(Arc::clone(&task));
+        }
+        Ok(HandlerSubscription { inner: Arc::downgrade(inner), task: Some(task) })
+    }
+
+    fn make_inbox(self) -> Result<Arc<Inbox>, SubscribeError> {
+        self.registry.engine.check()?;
+        let patterns = self
+            .patterns
+            .iter()
+            .map(|pattern| Pattern::new(pattern))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(SubscribeError::InvalidPattern)?;
+        let selector = self.filter.map_err(SubscribeError::InvalidFilter)?;
+        if self.capacity == 0 || self.capacity > MAX_CAPACITY {
+            return Err(SubscribeError::Capacity { requested: self.capacity });
+        }
+        if let Some(name) = self.name {
+            check_subscription_name(name)?;
+        }
+        let inner = &self.registry;
+        let (from_offset, from_us) = match self.start {
+            Start::Offset(offset) => (offset, 0),
+            // What is published from now on is not older.
+            Start::Time(us) if us > inner.engine.clock.unix_us() => (0, us),
+            _ => (0, 0),
+        };
+        let id = {
+            let mut control = inner.control();
+            control.last_id += 1;
+            control.last_id
+        };
+        Ok(Arc::new(Inbox::new(
+            id,
+            self.name.map(Into::into),
+            Interest::new(patterns, selector, from_offset, from_us),
+            self.overflow,
+            self.capacity,
+            inner.engine.shards.len(),
+            inner.engine.clock.unix_us(),
+        )))
+    }
+}
+
+fn check_subscription_name(name: &str) -> Result<(), SubscribeError> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._~+%-".contains(&byte);
+    let wrong = name.bytes().position(|byte| !allowed(byte));
+    match wrong {
+        Some(position) => Err(SubscribeError::InvalidSubscriptionName { position }),
+        None if name.is_empty() => Err(SubscribeError::InvalidSubscriptionName { position: 0 }),
+        None if name.len() > 255 => Err(SubscribeError::InvalidSubscriptionName { position: 255 }),
+        None => Ok(()),
+    }
+}
+
+/// A subscription whose messages go to a handler. Dropping it unsubscribes and waits for the
+/// handler, unless it is the handler that drops it.
+#[derive(Debug)]
+#[must_use = "dropping it unsubscribes: use `detach` to keep the handler running"]
+pub struct HandlerSubscription {
+    inner: Weak<Registry>,
+    task: Option<Arc<Task>>,
+}
+
+impl HandlerSubscription {
+    /// Number of the subscription, unique in the broker.
+    pub fn id(&self) -> u64 {
+        self.task.as_ref().map_or(0, |task| task.inbox.id)
+    }
+
+    /// Messages queued and not handed to the handler yet.
+    pub fn queued(&self) -> u64 {
+        self.task.as_ref().map_or(0, |task| task.inbox.depth())
+    }
+
+    /// The subscription's figures.
+    pub fn metrics(&self) -> Option<SubscriptionMetrics> {
+        let task = self.task.as_ref()?;
+        let now_us = self.inner.upgrade()?.engine.clock.unix_us();
+        Some(SubscriptionMetrics::of(&task.inbox, Some(task), now_us))
+    }
+
+    /// Unsubscribes: when this returns, the handler does not run any more and has been dropped.
+    /// What was queued is thrown away. From inside the handler itself it returns at once, and the
+    /// handler is not called again.
+    ///
+    /// Two handlers that unsubscribe each other at the same time would wait for ever: use
+    /// [`unsubscribe_timeout`](Self::unsubscribe_timeout) where that can happen.
+    pub fn unsubscribe(mut self) {
+        self.end(None);
+    }
+
+    /// The same, waiting for a running handler for at most `timeout`.
+    ///
+    /// # Errors
+    /// With the subscription, if the handler was still running; it is not called again.
+    pub fn unsubscribe_timeout(mut self, timeout: Duration) -> Result<(), Self> {
+        if self.end(Some(Instant::now() + timeout)) { Ok(()) } else { Err(self) }
+    }
+
+    /// Lets the handler run until the broker closes.
+    pub fn detach(mut self) {
+        self.task = None;
+    }
+
+    fn end(&mut self, deadline: Option<Instant>) -> bool {
+        let Some(task) = &self.task else { return true };
+        task.inbox.advance(InboxState::Ended);
+        if let Some(inner) = self.inner.upgrade() {
+            if inner.engine.generation.is_over() {
+                // Its threads do not exist here, and its locks may be held for ever.
+                std::mem::forget(self.task.take());
+                return true;
+            }
+            inner.unroute(&task.inbox);
+        }
+        let ended = task.end(deadline);
+        if ended {
+            self.task = None;
+        }
+        ended
+    }
+}
+
+impl Drop for HandlerSubscription {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.take() {
+            let mut ending = Self { inner: Weak::clone(&self.inner), task: Some(task) };
+            outside_filters(move || {
+                ending.end(None);
+            });
+        }
+    }
+}
