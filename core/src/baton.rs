@@ -162,6 +162,46 @@ fn owner_word(token: u64, flag: usize) -> u64 {
     token * BIASES as u64 + flag as u64
 }
 
+/// The owner of a bias at work, with its owner word; ends also when the work unwinds.
+#[derive(Debug)]
+pub struct Entered<'a, T: Guarded>(&'a Baton<T>, u64);
+
+impl<T: Guarded> Entered<'_, T> {
+    #[inline(always)]
+    fn run<R>(self, work: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: the baton is biased to this thread, which is marked as being at work.
+        self.0.guarded.with_mut(|shared| work(unsafe { &mut (*shared).value }))
+    }
+}
+
+impl<T: Guarded> std::ops::Deref for Entered<'_, T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: as in `run`; the work ends when `self` is dropped.
+        self.0.guarded.with_mut(|shared| unsafe { &(*shared).value })
+    }
+}
+
+impl<T: Guarded> std::ops::DerefMut for Entered<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and `self` is borrowed exclusively.
+        self.0.guarded.with_mut(|shared| unsafe { &mut (*shared).value })
+    }
+}
+
+impl<T: Guarded> Drop for Entered<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.has_errands() {
+            self.0.end_with_errands(self.1);
+        } else {
+            self.0.end_as_owner(self.1);
+        }
+    }
+}
+
 // SAFETY: `guarded` is reached by the holder alone, jobs are Send (see `run`, `leave`).
 unsafe impl<T: Send> Send for Baton<T> {}
 // SAFETY: as above.
@@ -201,13 +241,19 @@ impl<T: Guarded> Baton<T> {
     /// returns when it has run. `work` must not call `run` on the same baton.
     #[inline(always)]
     pub fn run<R: Send>(&self, work: impl FnOnce(&mut T) -> R + Send) -> R {
-        if let Some(owner) = self.begin_as_owner() {
-            return self.run_as_owner(owner, work);
+        if let Some(owner) = self.enter() {
+            return owner.run(work);
         }
         if self.sequencer.get().is_none() && self.try_take() {
             return self.run_as_holder(work);
         }
         self.run_contended(work)
+    }
+
+    /// What the baton guards, if it is biased to this thread: the short way of [`run`](Self::run).
+    #[inline(always)]
+    pub fn enter(&self) -> Option<Entered<'_, T>> {
+        self.begin_as_owner().map(|owner| Entered(self, owner))
     }
 
     /// If the baton is biased to this thread, marks it as being at work; its owner word.
@@ -242,29 +288,6 @@ impl<T: Guarded> Baton<T> {
         if self.owner.load(Ordering::Relaxed) != owner {
             self.left.wake();
         }
-    }
-
-    #[inline(always)]
-    fn run_as_owner<R>(&self, owner: u64, work: impl FnOnce(&mut T) -> R) -> R {
-        /// Ends also when `work` unwinds.
-        struct Ending<'a, T: Guarded>(&'a Baton<T>, u64);
-        impl<T: Guarded> Drop for Ending<'_, T> {
-            #[inline(always)]
-            fn drop(&mut self) {
-                let Self(baton, owner) = *self;
-                // SAFETY: still at work.
-                if baton.guarded.with_mut(|shared| unsafe { (*shared).value.has_errands() }) {
-                    baton.end_with_errands(owner);
-                } else {
-                    baton.end_as_owner(owner);
-                }
-            }
-        }
-        let ending = Ending(self, owner);
-        // SAFETY: the baton is biased to this thread, which is marked as being at work.
-        let result = self.guarded.with_mut(|shared| work(unsafe { &mut (*shared).value }));
-        drop(ending);
-        result
     }
 
     #[cold]
@@ -345,8 +368,8 @@ impl<T: Guarded> Baton<T> {
         if self.sequencer.get().is_some() {
             return Ok(self.run_contended(work));
         }
-        if let Some(owner) = self.begin_as_owner() {
-            return Ok(self.run_as_owner(owner, work));
+        if let Some(owner) = self.enter() {
+            return Ok(owner.run(work));
         }
         if self.try_take() || self.spin_and_take() {
             Ok(self.run_as_holder(work))

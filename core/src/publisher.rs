@@ -451,6 +451,33 @@ impl Topic {
             }
         };
         let partition = self.entry.partition(message.key);
+        let baton = &self.engine.shards[partition.shard].baton;
+        // Not through a closure: what it captures would go through memory.
+        if let Some(mut core) = baton.enter() {
+            let appended = core.append_one(partition, message, layout);
+            if appended.stop.is_none() {
+                *result = self.receipt(partition, appended);
+                return;
+            }
+            drop(core);
+            *result = self.go_on(partition, message, patience, appended);
+            return;
+        }
+        self.publish_as_holder(partition, message, layout, patience, result);
+    }
+
+    /// The rest of [`publish_into`](Self::publish_into), where the baton is not biased to this
+    /// thread.
+    #[cold]
+    #[inline(never)]
+    fn publish_as_holder(
+        &self,
+        partition: &Partition,
+        message: &NewMessage<'_>,
+        layout: Layout,
+        patience: Patience,
+        result: &mut Result<Receipt, PublishError>,
+    ) {
         let mut stopped = None;
         let work = |core: &mut Core| {
             let appended = core.append_one(partition, message, layout);
@@ -500,9 +527,8 @@ impl Topic {
         let mut total = BatchReceipt::default();
         let failed = |receipt, reason| BatchError { receipt, reason };
         self.engine.check().map_err(|reason| failed(total, reason))?;
-        for message in messages {
-            message.layout(&self.engine.limits).map_err(|invalid| failed(total, invalid.into()))?;
-        }
+        NewMessage::check_all(messages, &self.engine.limits)
+            .map_err(|invalid| failed(total, invalid.into()))?;
         let mut rest = messages;
         while let Some(first) = rest.first() {
             let partition = self.entry.partition(first.key);

@@ -7,7 +7,7 @@ use crate::fork::Generation;
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::{is_inside_filter, outside_filters};
-use crate::lane::{Lane, Look, Next, Reader};
+use crate::lane::{Lane, Look, Next, Polled, Reader};
 use crate::message::{Message, OwnedMessage};
 use crate::publisher::Engine;
 use crate::sync::{Arc, current_thread};
@@ -170,9 +170,9 @@ impl Receiver {
                     going_on = f(message);
                     going_on
                 });
-                count += polled;
-                if polled > 0 {
-                    continue;
+                count += polled.count;
+                if polled.is_all || polled.count > 0 && count == most || !going_on {
+                    break;
                 }
                 // Whatever is not an ordinary message in a plain ring.
                 match self.next_of_turn(most - count) {
@@ -197,10 +197,10 @@ impl Receiver {
         Ok(count)
     }
 
-    #[inline]
-    fn poll_ring(&mut self, most: usize, mut f: impl FnMut(Message<'_>) -> bool) -> usize {
+    #[inline(always)]
+    fn poll_ring(&mut self, most: usize, mut f: impl FnMut(Message<'_>) -> bool) -> Polled {
         let Self { inbox, engine, reader, turn, .. } = self;
-        let Some(lane) = inbox.lane(*turn) else { return 0 };
+        let Some(lane) = inbox.lane(*turn) else { return Polled { count: 0, is_all: true } };
         let blocks = matches!(inbox.overflow, Overflow::Block { .. });
         let mut released = || {
             if blocks && inbox.space.is_armed_after_fence() {
