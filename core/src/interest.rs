@@ -1,10 +1,10 @@
 //! What a subscription wants: its patterns and its filter.
 
+use crate::contain::drop_quietly;
 use crate::filter::{self, Filter};
 use crate::message::{Context, Message, Record};
 use crate::sync::{Arc, AtomicU64, Ordering};
 use crate::topic::Pattern;
-use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
@@ -103,13 +103,6 @@ impl Drop for Interest {
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(selector))) {
             drop_quietly(panic);
         }
-    }
-}
-
-/// A panic's payload may panic itself when it is dropped.
-pub(crate) fn drop_quietly(panic: Box<dyn Any + Send>) {
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(again);
     }
 }
 

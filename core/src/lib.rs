@@ -28,6 +28,7 @@ mod broker;
 mod chunk;
 mod clock;
 mod config;
+mod contain;
 mod error;
 mod event;
 pub mod filter;

@@ -137,6 +137,17 @@ impl SubscriptionMetrics {
 }
 
 impl Metrics {
+    /// Of a broker of which nothing else may be asked.
+    pub(crate) fn nothing(budget_bytes: u64) -> Self {
+        Self {
+            chunk_bytes: 0,
+            budget_bytes,
+            shards: Vec::new(),
+            topics: Vec::new(),
+            subscriptions: Vec::new(),
+        }
+    }
+
     /// The figures in the Prometheus text exposition format, version 0.0.4.
     pub fn to_prometheus(&self) -> String {
         let mut page = Page::default();
