@@ -422,8 +422,8 @@ typedef struct slipring_subscription_options {
     // Only messages for which this function says so are wanted; not together with `filter`.
     // Default NULL.
     //
-    // It is called on publishing threads, on several at a time, while a shard is held: it must be
-    // quick, and calls of the broker from inside it are refused with EFILTERING. It may be called
+    // It is called on publishing threads, and in a replay on those that subscribe or receive, on
+    // several at a time, while a shard is held: it must be quick, and calls of the broker from inside it are refused with EFILTERING. It may be called
     // until `filter_user_free` is.
     slipring_filter_fn filter_fn;
     // Handed to `filter_fn`.
@@ -682,12 +682,12 @@ slipring_status slipring_handler_subscription_queued(const struct slipring_handl
 // not run any more and is not called again. What was queued is thrown away. From inside the
 // handler itself it returns at once. NULL, or a pointer to NULL, is no error.
 //
-// Waits for a running handler. Two handlers that unsubscribe each other at the same time would
+// Waits for a running handler, except from inside a filter function. Two handlers that unsubscribe each other at the same time would
 // wait for ever: `slipring_handler_subscription_unsubscribe` has a limit.
 void slipring_handler_subscription_free(struct slipring_handler_subscription **subscription);
 
 // The same, waiting for a running handler for at most `timeout_ns`. TIMEOUT if it was still
-// running: it is not called again, and the handle stays, to be freed later. Errors: EINVAL.
+// running: it is not called again, and the handle stays, to be freed later. Errors: EINVAL, EFILTERING.
 slipring_status slipring_handler_subscription_unsubscribe(struct slipring_handler_subscription **subscription,
                                                           uint64_t timeout_ns);
 
@@ -714,7 +714,7 @@ size_t slipring_last_error_position(void);
 //
 // The message gets its place in the order when it is committed; until then the loan delays nobody.
 // `*payload` is valid until the loan is committed or aborted. Errors: CLOSED, EINVAL, EUTF8,
-// EMESSAGE, ENOMEM, EFILTERING, EFORKED. Does not wait.
+// EMESSAGE, EFULL (loans and kept messages take too much), ENOMEM, EFILTERING, EFORKED. Does not wait.
 slipring_status slipring_topic_loan(const struct slipring_topic *topic,
                                     const struct slipring_new_message *head,
                                     size_t payload_len,

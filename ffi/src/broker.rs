@@ -290,8 +290,7 @@ impl<'c> Caller<'c> {
             if expression.is_some() {
                 return Err(Failure::invalid("filter and filter_fn: only one can be set"));
             }
-            builder =
-                builder.filter_fn(move |message| filter_user.ask(Some(function), message) != 0);
+            builder = builder.filter_fn(move |message| filter_user.wants(Some(function), message));
         }
         if options.dedicated_thread != 0 {
             builder = builder.dedicated_thread();

@@ -3,6 +3,7 @@
 
 use crate::message::{self, slipring_message};
 use slipring_core::Message;
+use std::cell::Cell;
 use std::ffi::c_void;
 
 /// Is called with a message, which is valid until it returns.
@@ -31,6 +32,16 @@ pub type slipring_failed_fn = Option<
 /// Lets go of user data.
 pub type slipring_user_free_fn = Option<unsafe extern "C" fn(user: *mut c_void)>;
 
+thread_local! {
+    /// Whether this thread is inside a filter function of the caller.
+    static FILTERING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the caller of an entry is a filter function, which must not wait: a shard is held.
+pub(crate) fn is_inside_filter() -> bool {
+    FILTERING.get()
+}
+
 /// The user data of callbacks; let go of exactly once, when this is dropped.
 #[derive(Debug)]
 pub(crate) struct User {
@@ -54,6 +65,14 @@ impl User {
         let view = message::view(message);
         // SAFETY: a function of the caller, given for this.
         function.map_or(0, |function| unsafe { function(self.user, &raw const view) })
+    }
+
+    /// Calls a filter function.
+    pub(crate) fn wants(&self, function: slipring_filter_fn, message: &Message<'_>) -> bool {
+        let outer = FILTERING.replace(true);
+        let wanted = self.ask(function, message) != 0;
+        FILTERING.set(outer);
+        wanted
     }
 
     pub(crate) fn tell(&self, function: slipring_message_fn, message: &Message<'_>) {

@@ -3,7 +3,8 @@
 
 use crate::broker::slipring_broker;
 use crate::callback::{
-    User, slipring_failed_fn, slipring_handler_fn, slipring_lagged_fn, slipring_user_free_fn,
+    User, is_inside_filter, slipring_failed_fn, slipring_handler_fn, slipring_lagged_fn,
+    slipring_user_free_fn,
 };
 use crate::last_error::Failure;
 use crate::options::{slipring_subscription_options, time};
@@ -45,6 +46,8 @@ pub struct slipring_handler {
 #[derive(Debug)]
 pub struct slipring_handler_subscription {
     subscription: HandlerSubscription,
+    /// It was unsubscribed from, and its handler was still running.
+    ended: bool,
 }
 
 /// A handler's failure: the number that it returned.
@@ -104,7 +107,7 @@ pub unsafe extern "C" fn slipring_broker_subscribe_handler(
                 0 => Ok(()),
                 returned => Err(Returned(returned)),
             })?;
-            out.give(slipring_handler_subscription { subscription });
+            out.give(slipring_handler_subscription { subscription, ended: false });
             Ok(())
         })
     }
@@ -146,7 +149,7 @@ pub unsafe extern "C" fn slipring_handler_subscription_queued(
 /// not run any more and is not called again. What was queued is thrown away. From inside the
 /// handler itself it returns at once. NULL, or a pointer to NULL, is no error.
 ///
-/// Waits for a running handler. Two handlers that unsubscribe each other at the same time would
+/// Waits for a running handler, except from inside a filter function. Two handlers that unsubscribe each other at the same time would
 /// wait for ever: `slipring_handler_subscription_unsubscribe` has a limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_handler_subscription_free(
@@ -155,14 +158,20 @@ pub unsafe extern "C" fn slipring_handler_subscription_free(
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
         entry(|c| {
-            drop(c.take(subscription));
+            match c.take(subscription) {
+                // Dropping it would not wait any more.
+                Some(handle) if handle.ended && !is_inside_filter() => {
+                    handle.subscription.unsubscribe();
+                }
+                handle => drop(handle),
+            }
             Ok(())
         })
     };
 }
 
 /// The same, waiting for a running handler for at most `timeout_ns`. TIMEOUT if it was still
-/// running: it is not called again, and the handle stays, to be freed later. Errors: EINVAL.
+/// running: it is not called again, and the handle stays, to be freed later. Errors: EINVAL, EFILTERING.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_handler_subscription_unsubscribe(
     subscription: *mut *mut slipring_handler_subscription,
@@ -171,6 +180,12 @@ pub unsafe extern "C" fn slipring_handler_subscription_unsubscribe(
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
         entry(|c| {
+            if is_inside_filter() {
+                return Err(Failure::error(
+                    slipring_status::SLIPRING_EFILTERING,
+                    "a filter function may not wait for a handler",
+                ));
+            }
             let back = c.out(subscription, "subscription")?;
             let handle =
                 c.take(subscription).ok_or_else(|| Failure::invalid("subscription is NULL"))?;
@@ -179,7 +194,7 @@ pub unsafe extern "C" fn slipring_handler_subscription_unsubscribe(
                 Some(timeout) => {
                     let ended = handle.subscription.unsubscribe_timeout(timeout);
                     if let Err(subscription) = ended {
-                        back.give(slipring_handler_subscription { subscription });
+                        back.give(slipring_handler_subscription { subscription, ended: true });
                         return Err(Failure::outcome(slipring_status::SLIPRING_TIMEOUT));
                     }
                 }

@@ -234,8 +234,8 @@ pub struct slipring_subscription_options {
     /// Only messages for which this function says so are wanted; not together with `filter`.
     /// Default NULL.
     ///
-    /// It is called on publishing threads, on several at a time, while a shard is held: it must be
-    /// quick, and calls of the broker from inside it are refused with EFILTERING. It may be called
+    /// It is called on publishing threads, and in a replay on those that subscribe or receive, on
+    /// several at a time, while a shard is held: it must be quick, and calls of the broker from inside it are refused with EFILTERING. It may be called
     /// until `filter_user_free` is.
     pub filter_fn: slipring_filter_fn,
     /// Handed to `filter_fn`.

@@ -263,15 +263,21 @@ static int32_t calls_the_broker(void *user, const slipring_message *message) {
     CHECK(slipring_broker_subscribe(state->broker, SLIPRING_TEXT("in"), NULL, &sub) ==
           SLIPRING_EFILTERING);
     OK(slipring_broker_close(state->broker, 0, NULL));
+    CHECK(slipring_handler_subscription_unsubscribe(&state->own, 0) == SLIPRING_EFILTERING);
+    slipring_handler_subscription_free(&state->own);
+    CHECK(state->own == NULL);
     add_one(&state->handled);
     return 1;
 }
 
 static void a_filter_may_not_call_the_broker(void) {
-    State state = state_of(open_broker());
+    State state = state_of(open_broker()), handled = state_of(NULL);
+    slipring_handler handler = handler_of(counts, &handled);
     slipring_subscription_options options;
     slipring_subscription *sub = NULL;
     slipring_message message;
+    OK(slipring_broker_subscribe_handler(state.broker, SLIPRING_TEXT("none"), NULL, &handler,
+                                         &state.own));
     OK(slipring_subscription_options_init(&options, sizeof options));
     options.filter_fn = calls_the_broker;
     options.filter_user = &state;
@@ -283,6 +289,7 @@ static void a_filter_may_not_call_the_broker(void) {
     slipring_subscription_free(&sub);
     slipring_broker_free(&state.broker);
     wait_for(&state.freed, 1);
+    wait_for(&handled.freed, 1);
 }
 
 typedef struct {
