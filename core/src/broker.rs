@@ -218,14 +218,14 @@ impl Broker {
         SubscriptionBuilder::new(&self.inner, pattern)
     }
 
-    /// Figures of the broker, its shards, topics and subscriptions. Nothing but the budget where the
-    /// broker may not be called: inside a filter function, and in a forked child.
+    /// Figures of the broker, its shards, topics and subscriptions.
+    ///
+    /// From inside a filter function, and in the child of a fork, the lists of topics and of
+    /// subscriptions are empty: others may hold what guards them, and wait for the caller or be
+    /// gone.
     pub fn metrics(&self) -> Metrics {
         let inner = &*self.inner;
-        if let Err(error) = inner.engine.check() {
-            tracing::error!(%error, "no metrics");
-            return Metrics::nothing(inner.settings.memory_budget as u64);
-        }
+        let is_callable = inner.engine.check().is_ok();
         let now_us = inner.engine.clock.unix_us();
         let shards = inner.engine.shards.iter().map(|shard| ShardMetrics {
             published: shard.log.head(),
@@ -234,28 +234,40 @@ impl Broker {
             expired: shard.figures.expired.get(),
             index_bytes: shard.log.index_bytes(),
         });
-        let topics = inner.topics.read().unwrap_or_else(PoisonError::into_inner);
-        let topics = topics.values().map(|entry| TopicMetrics {
-            name: entry.name.to_string(),
-            published: entry.partitions.iter().map(|p| p.next_offset.get()).sum(),
-        });
-        let mut subscriptions: Vec<_> = inner
-            .control()
-            .subscriptions
-            .values()
-            .map(|known| {
-                let task = known.task.as_ref().and_then(Weak::upgrade);
-                SubscriptionMetrics::of(&known.inbox, task.as_deref(), now_us)
-            })
-            .collect();
-        subscriptions.sort_by_key(|figures| figures.id);
         Metrics {
             chunk_bytes: inner.pool.in_use(),
             budget_bytes: inner.settings.memory_budget as u64,
             shards: shards.collect(),
-            topics: topics.collect(),
-            subscriptions,
+            topics: if is_callable { self.topic_metrics() } else { Vec::new() },
+            subscriptions: if is_callable { self.subscription_metrics(now_us) } else { Vec::new() },
         }
+    }
+
+    fn topic_metrics(&self) -> Vec<TopicMetrics> {
+        let topics = self.inner.topics.read().unwrap_or_else(PoisonError::into_inner);
+        let topics = topics.values().map(|entry| TopicMetrics {
+            name: entry.name.to_string(),
+            published: entry.partitions.iter().map(|p| p.next_offset.get()).sum(),
+        });
+        topics.collect()
+    }
+
+    /// Not called with the topics' lock held: whoever creates a topic takes the two locks in the
+    /// other order.
+    fn subscription_metrics(&self, now_us: u64) -> Vec<SubscriptionMetrics> {
+        let known: Vec<_> = {
+            let control = self.inner.control();
+            let known = control.subscriptions.values();
+            known.map(|known| (Arc::clone(&known.inbox), known.task.clone())).collect()
+        };
+        // Looked at without the lock: the last reference to a handler may be dropped here.
+        let figures = known.iter().map(|(inbox, task)| {
+            let task = task.as_ref().and_then(Weak::upgrade);
+            SubscriptionMetrics::of(inbox, task.as_deref(), now_us)
+        });
+        let mut figures: Vec<_> = figures.collect();
+        figures.sort_by_key(|figures| figures.id);
+        figures
     }
 
     /// Stops intake, gives handlers until `deadline` from now to handle what is queued, and stops

@@ -172,6 +172,8 @@ pub(crate) struct Lane {
     expired_unread: AtomicU64,
     /// The log's head when the subscription began.
     began_at: u64,
+    /// When the first message was published that it may get from the log, if there is one.
+    first_us: Option<u64>,
     /// Moved into the ring by the holder, of those published before that.
     replay_moved: Counter,
     pub(crate) written: CachePadded<Written>,
@@ -274,6 +276,11 @@ impl Lane {
         let began_at = log.head();
         let state = if replay.is_some() { LaneState::CatchingUp } else { LaneState::Live };
         let cursor = replay.as_ref().map_or(0, |replay| replay.cursor);
+        let first_us =
+            replay.as_ref().filter(|replay| replay.cursor < began_at).and_then(|replay| {
+                let pinned = epoch::pin();
+                log.pinned_record(replay.cursor, &pinned).map(|record| record.published_us())
+            });
         let scan = replay.map(|replay| replay.scan).unwrap_or_default();
         let catch_up = (state == LaneState::CatchingUp).then(|| CatchUp {
             scan: scan.clone(),
@@ -303,6 +310,7 @@ impl Lane {
             is_live: AtomicBool::new(state == LaneState::Live),
             expired_unread: AtomicU64::new(0),
             began_at,
+            first_us,
             replay_moved: Counter::default(),
             written: CachePadded::default(),
             counted: CachePadded::default(),
@@ -460,6 +468,14 @@ impl Lane {
             + self.written.moved.get()
             + self.written.deferred_expired.get();
         ring + self.counted.buffered.get() + left.saturating_sub(gone)
+    }
+
+    /// A time before which nothing was published that is queued, for a subscription that began at
+    /// `began_us`.
+    pub(crate) fn queued_since_us(&self, began_us: u64) -> u64 {
+        // A shard's messages are delivered in the order of their times.
+        let first_us = self.first_us.map_or(began_us, |first_us| first_us.min(began_us));
+        first_us.max(self.counted.last_us.get())
     }
 
     fn pushed(&self) -> u64 {

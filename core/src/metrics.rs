@@ -96,7 +96,6 @@ pub struct SubscriptionMetrics {
 
 impl SubscriptionMetrics {
     pub(crate) fn of(inbox: &Inbox, task: Option<&Task>, now_us: u64) -> Self {
-        let mut last_us = inbox.began_us;
         let mut figures = Self {
             id: inbox.id,
             name: inbox.name.as_deref().map(str::to_owned),
@@ -126,28 +125,20 @@ impl SubscriptionMetrics {
             figures.dropped_timeout += lane.written.dropped_timeout.get();
             figures.expired += lane.expired();
             figures.discarded += lane.counted.discarded.get();
-            figures.queued += lane.depth();
+            let queued = lane.depth();
+            figures.queued += queued;
             figures.lag += lane.behind();
-            last_us = last_us.max(lane.counted.last_us.get());
+            // Each lane for itself: shards know nothing of each other's order.
+            if queued > 0 {
+                let age_us = now_us.saturating_sub(lane.queued_since_us(inbox.began_us));
+                figures.oldest_age_us = figures.oldest_age_us.max(Some(age_us));
+            }
         }
-        // What is queued was published after what was delivered last.
-        figures.oldest_age_us = (figures.queued > 0).then(|| now_us.saturating_sub(last_us));
         figures
     }
 }
 
 impl Metrics {
-    /// Of a broker of which nothing else may be asked.
-    pub(crate) fn nothing(budget_bytes: u64) -> Self {
-        Self {
-            chunk_bytes: 0,
-            budget_bytes,
-            shards: Vec::new(),
-            topics: Vec::new(),
-            subscriptions: Vec::new(),
-        }
-    }
-
     /// The figures in the Prometheus text exposition format, version 0.0.4.
     pub fn to_prometheus(&self) -> String {
         let mut page = Page::default();

@@ -423,6 +423,7 @@ impl Core {
             }
             self.publish(partition, state, &[address], now_us, &mut appended.outcome);
             self.log.retain_claimed(claim.chunk(), sequence);
+            self.show_retained();
             appended.count = 1;
             appended
         })
@@ -593,6 +594,7 @@ impl Core {
         }
         // The log's token is the one that the block came with.
         self.log.retain(chunk, self.log.next());
+        self.show_retained();
         group.push(at as usize);
         None
     }
@@ -742,6 +744,7 @@ impl Core {
         if !self.appender.begin() {
             return Err(Stop::NoMemory);
         }
+        self.show_retained();
         self.appender.room(bytes).ok_or(Stop::NoMemory)
     }
 
@@ -761,8 +764,13 @@ impl Core {
             self.log.expire();
             self.figures.expired.add(end - low);
         }
-        self.figures.retained_bytes.set((self.log.bytes() + self.appender.bytes()) as u64);
+        self.show_retained();
         None
+    }
+
+    /// Called whenever chunks have come or gone.
+    fn show_retained(&self) {
+        self.figures.retained_bytes.set((self.log.bytes() + self.appender.bytes()) as u64);
     }
 
     /// Makes the lane of an inbox that begins in the past, before any route has it.

@@ -1,7 +1,7 @@
 //! Compiles the programs in C of this folder and runs them: as C99, C11 and C++17, against the
 //! shared and the static library, under the sanitizers and under valgrind. A tool that is missing
 //! is named and skipped; the C compiler is not one of those.
-#![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::ffi::OsStr;
 use std::io::Write as _;

@@ -1,6 +1,7 @@
 //! The project's own commands, run as `cargo xtask <command>`.
 //!
-//! Each command is one file: `steps` (test), `tidy`, `header`, `mutations`, `compare` (bench-compare).
+//! Each command is one file: `steps` (test), `tidy`, `header`, `mutations`, `compare`
+//! (bench-compare), `tsan`.
 
 mod compare;
 mod header;
@@ -10,6 +11,7 @@ mod shell;
 mod source;
 mod steps;
 mod tidy;
+mod tsan;
 
 use std::process::ExitCode;
 
@@ -18,6 +20,7 @@ cargo xtask test [--no-skip]      everything a change must pass; --no-skip: a mi
 cargo xtask tidy                  layering, unsafe rooms, banned words, file lengths, SYNC pairs
 cargo xtask header [--check]       make include/slipring.h of ffi/src; --check: fail on a difference
 cargo xtask mutations [--only N]  weaken one ordering at a time: the loom model must notice
+cargo xtask tsan                  the stress tests under ThreadSanitizer, on nightly
 cargo xtask bench-compare [--only A,B] [--quick] [--check]
                                   slipring beside its peers; --quick: under three minutes;
                                   --check: exit 1 when a bar fails";
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
         ["header", "--check"] => header::check(),
         ["mutations"] => mutations::run(None),
         ["mutations", "--only", name] => mutations::run(Some(name)),
+        ["tsan"] => tsan::run(),
         ["bench-compare", options @ ..] => compare::run(options),
         _ => Err(format!("usage:\n{USAGE}")),
     };
