@@ -327,7 +327,23 @@ static void looking_around(void) {
     CHECK(strcmp(slipring_status_str(SLIPRING_OK), "ok") == 0);
 }
 
+/* Programs that were compiled before must find these as they were. */
+static void sizes_are_what_they_were(void) {
+    CHECK(sizeof(slipring_text_view) == 16 && sizeof(slipring_attribute) == 32);
+    CHECK(sizeof(slipring_message) == 80 && offsetof(slipring_message, internal) == 72);
+    CHECK(sizeof(slipring_new_message) == 64 && offsetof(slipring_new_message, key) == 16);
+    CHECK(sizeof(slipring_receipt) == 40 && offsetof(slipring_receipt, partition) == 32);
+    CHECK(sizeof(slipring_batch_receipt) == 48 && sizeof(slipring_close_report) == 24);
+    CHECK(sizeof(slipring_partition) == 16 && sizeof(slipring_handler) == 40);
+    /* These may grow at their end. */
+    CHECK(offsetof(slipring_broker_options, workers_first_cpu) == 52);
+    CHECK(offsetof(slipring_subscription_options, breaker_cool_down_ns) == 120);
+    CHECK(offsetof(slipring_metrics, subscriptions) == 72);
+    CHECK(offsetof(slipring_subscription_metrics, breaker) == 104);
+}
+
 int main(void) {
+    sizes_are_what_they_were();
     publishing();
     everything_of_a_message();
     batches_loans_and_tickets();
