@@ -35,8 +35,16 @@ fn scratch() -> PathBuf {
 fn libraries() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        // Cargo builds the library before the test, into the folder that the test is in.
+        // The test links no library of the crate, so cargo does not build one for it.
         let deps = std::env::current_exe().unwrap().parent().unwrap().to_path_buf();
+        let profile = if cfg!(debug_assertions) { "dev" } else { "release" };
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--package", "slipring-ffi", "--profile", profile])
+            .arg("--target-dir")
+            .arg(deps.parent().unwrap().parent().unwrap())
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status();
+        assert!(built.unwrap().success(), "the libraries do not build");
         let folder = scratch().join("lib");
         std::fs::create_dir_all(&folder).unwrap();
         let link = |to: &str, name: &str| {
