@@ -35,8 +35,8 @@
 //! or GRANTED / load by the waiting owner) makes its result visible. `bias` ([`light_fence`] of the
 //! owner between its store of `active` and its load of `owner` / [`heavy_fence`] of the revoker
 //! between its swap of `owner` and its load of `active`): one of them sees the other. `bias-left`
-//! (store of `active` by the owner / load by the revoker, and store of `owner` / swap) makes what
-//! the owner did visible to the revoker. `bias-set` (a full fence between the store of `owner` and
+//! (store of `active` by the owner / load by the revoker, and the swaps of `owner`) makes what
+//! the owner did visible to the revoker. `bias-set` (a full fence between the swap of `owner` and
 //! the look at the word / between leaving a job and the look at `owner`): a job that is left while
 //! the baton becomes biased is seen by the owner, or its owner revokes.
 #![expect(unsafe_code, reason = "jobs lie on the stacks of the threads that wait for them")]
@@ -59,7 +59,12 @@ const SPINS: usize = if cfg!(slipring_loom) { 0 } else { 64 };
 /// Times in a row that a thread must have had the baton to get a bias, at first; and at most,
 /// after it was revoked again and again.
 const BIAS_AFTER: u32 = if cfg!(slipring_loom) { 1 } else { 64 };
-const BIAS_AFTER_MOST: u32 = 1 << 20;
+const BIAS_AFTER_MOST: u32 = if cfg!(slipring_loom) { 1 } else { 1 << 20 };
+
+/// Threads that one baton can ever be biased to: the first that earn it. Each has a flag of its
+/// own, because a thread whose bias was revoked while it was about to use it still writes its flag,
+/// at any time later. A power of two.
+const BIASES: usize = 8;
 
 /// What the baton guards.
 pub trait Guarded {
@@ -126,10 +131,11 @@ struct OwnJob<T, F> {
 #[derive(Debug)]
 pub struct Baton<T> {
     word: CachePadded<AtomicPtr<Job<T>>>,
-    /// The thread that the baton is biased to, 0 for none. Read at every publish, written rarely.
+    /// The thread that the baton is biased to, and its flag: see [`owner_word`]. 0 for none. Read
+    /// at every publish, written rarely.
     owner: CachePadded<AtomicU64>,
-    /// Whether that thread is at work; written by it alone.
-    active: CachePadded<AtomicBool>,
+    /// Whether that thread is at work: each written by one thread alone.
+    active: [CachePadded<AtomicBool>; BIASES],
     /// Where a revoker waits for it.
     left: WaitCell,
     guarded: CachePadded<UnsafeCell<Shared<T>>>,
@@ -147,6 +153,53 @@ struct Shared<T> {
     streak: u32,
     /// The streak that earns a bias.
     bias_after: u32,
+    /// Whose flags those in `active` are, 0 for nobody's yet.
+    flags: [u64; BIASES],
+}
+
+/// What says that a baton is biased to the thread `token`, whose flag is number `flag`.
+fn owner_word(token: u64, flag: usize) -> u64 {
+    token * BIASES as u64 + flag as u64
+}
+
+/// The owner of a bias at work, with its owner word; ends also when the work unwinds.
+#[derive(Debug)]
+pub struct Entered<'a, T: Guarded>(&'a Baton<T>, u64);
+
+impl<T: Guarded> Entered<'_, T> {
+    #[inline(always)]
+    fn run<R>(self, work: impl FnOnce(&mut T) -> R) -> R {
+        // SAFETY: the baton is biased to this thread, which is marked as being at work.
+        self.0.guarded.with_mut(|shared| work(unsafe { &mut (*shared).value }))
+    }
+}
+
+impl<T: Guarded> std::ops::Deref for Entered<'_, T> {
+    type Target = T;
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: as in `run`; the work ends when `self` is dropped.
+        self.0.guarded.with_mut(|shared| unsafe { &(*shared).value })
+    }
+}
+
+impl<T: Guarded> std::ops::DerefMut for Entered<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and `self` is borrowed exclusively.
+        self.0.guarded.with_mut(|shared| unsafe { &mut (*shared).value })
+    }
+}
+
+impl<T: Guarded> Drop for Entered<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.has_errands() {
+            self.0.end_with_errands(self.1);
+        } else {
+            self.0.end_as_owner(self.1);
+        }
+    }
 }
 
 // SAFETY: `guarded` is reached by the holder alone, jobs are Send (see `run`, `leave`).
@@ -154,13 +207,23 @@ unsafe impl<T: Send> Send for Baton<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Baton<T> {}
 
+impl<T> Shared<T> {
+    /// The owner word of the thread `token`, if a flag can be its own.
+    #[cold]
+    fn owner_word(&mut self, token: u64) -> Option<u64> {
+        let flag = self.flags.iter().position(|&whose| whose == token || whose == 0)?;
+        self.flags[flag] = token;
+        Some(owner_word(token, flag))
+    }
+}
+
 impl<T: Guarded> Baton<T> {
     /// A free baton over `value`.
     pub fn new(value: T) -> Self {
         Self {
             word: CachePadded::new(AtomicPtr::new(ptr::null_mut())),
             owner: CachePadded::new(AtomicU64::new(0)),
-            active: CachePadded::new(AtomicBool::new(false)),
+            active: std::array::from_fn(|_| CachePadded::new(AtomicBool::new(false))),
             left: WaitCell::new(),
             guarded: CachePadded::new(UnsafeCell::new(Shared {
                 value,
@@ -168,6 +231,7 @@ impl<T: Guarded> Baton<T> {
                 last: 0,
                 streak: 0,
                 bias_after: BIAS_AFTER,
+                flags: [0; BIASES],
             })),
             sequencer: std::sync::OnceLock::new(),
         }
@@ -177,8 +241,8 @@ impl<T: Guarded> Baton<T> {
     /// returns when it has run. `work` must not call `run` on the same baton.
     #[inline(always)]
     pub fn run<R: Send>(&self, work: impl FnOnce(&mut T) -> R + Send) -> R {
-        if self.begin_as_owner() {
-            return self.run_as_owner(work);
+        if let Some(owner) = self.enter() {
+            return owner.run(work);
         }
         if self.sequencer.get().is_none() && self.try_take() {
             return self.run_as_holder(work);
@@ -186,63 +250,51 @@ impl<T: Guarded> Baton<T> {
         self.run_contended(work)
     }
 
-    /// Whether the baton is biased to this thread, which then is at work.
+    /// What the baton guards, if it is biased to this thread: the short way of [`run`](Self::run).
     #[inline(always)]
-    fn begin_as_owner(&self) -> bool {
-        let me = thread_token();
+    pub fn enter(&self) -> Option<Entered<'_, T>> {
+        self.begin_as_owner().map(|owner| Entered(self, owner))
+    }
+
+    /// If the baton is biased to this thread, marks it as being at work; its owner word.
+    #[inline(always)]
+    fn begin_as_owner(&self) -> Option<u64> {
         // Relaxed: looked at again below, and other threads never write this one's token.
-        if self.owner.load(Ordering::Relaxed) != me {
-            return false;
+        let owner = self.owner.load(Ordering::Relaxed);
+        if owner / BIASES as u64 != thread_token() {
+            return None;
         }
-        self.active.store(true, Ordering::Relaxed);
+        self.flag(owner).store(true, Ordering::Relaxed);
         // SYNC bias: pairs with the heavy fence in `revoke`.
         light_fence();
-        if self.owner.load(Ordering::Relaxed) == me {
-            return true;
+        if self.owner.load(Ordering::Relaxed) == owner {
+            return Some(owner);
         }
-        self.end_as_owner(me);
-        false
+        self.end_as_owner(owner);
+        None
     }
 
     #[inline(always)]
-    fn end_as_owner(&self, me: u64) {
+    fn flag(&self, owner: u64) -> &AtomicBool {
+        &self.active[owner as usize % BIASES]
+    }
+
+    #[inline(always)]
+    fn end_as_owner(&self, owner: u64) {
         // SYNC bias-left: pairs with the loads in `revoke`.
-        self.active.store(false, Ordering::Release);
+        self.flag(owner).store(false, Ordering::Release);
         // SYNC asleep: pairs with WaitCell::prepare in `revoke`.
         light_fence();
-        if self.owner.load(Ordering::Relaxed) != me {
+        if self.owner.load(Ordering::Relaxed) != owner {
             self.left.wake();
         }
     }
 
-    #[inline(always)]
-    fn run_as_owner<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
-        /// Ends also when `work` unwinds.
-        struct Ending<'a, T: Guarded>(&'a Baton<T>);
-        impl<T: Guarded> Drop for Ending<'_, T> {
-            #[inline(always)]
-            fn drop(&mut self) {
-                let baton = self.0;
-                // SAFETY: still at work.
-                if baton.guarded.with_mut(|shared| unsafe { (*shared).value.has_errands() }) {
-                    baton.end_with_errands();
-                } else {
-                    baton.end_as_owner(thread_token());
-                }
-            }
-        }
-        let ending = Ending(self);
-        // SAFETY: the baton is biased to this thread, which is marked as being at work.
-        let result = self.guarded.with_mut(|shared| work(unsafe { &mut (*shared).value }));
-        drop(ending);
-        result
-    }
-
     #[cold]
-    fn end_with_errands(&self) {
+    fn end_with_errands(&self, owner: u64) {
         let mut errands = T::Errands::default();
         self.take_errands(&mut errands);
-        self.end_as_owner(thread_token());
+        self.end_as_owner(owner);
         T::run_errands(errands);
     }
 
@@ -252,22 +304,24 @@ impl<T: Guarded> Baton<T> {
         if self.owner.load(Ordering::Relaxed) == 0 {
             return false;
         }
-        // SYNC bias-left: pairs with the store in `bias`.
-        if self.owner.swap(0, Ordering::AcqRel) == 0 {
+        // SYNC bias-left: pairs with the swap in `bias`.
+        let owner = self.owner.swap(0, Ordering::AcqRel);
+        if owner == 0 {
             return false;
         }
+        let active = self.flag(owner);
         // SYNC bias: pairs with `begin_as_owner`.
         heavy_fence();
         let mut looks = 0;
         // SYNC bias-left: pairs with `end_as_owner`.
-        while self.active.load(Ordering::Acquire) {
+        while active.load(Ordering::Acquire) {
             looks += 1;
             if looks < SPINS {
                 spin_loop();
                 continue;
             }
             self.left.prepare(Waiter::this_thread());
-            if self.active.load(Ordering::Acquire) {
+            if active.load(Ordering::Acquire) {
                 park();
             }
         }
@@ -280,19 +334,21 @@ impl<T: Guarded> Baton<T> {
         true
     }
 
-    /// Leaves the baton biased to this thread, which is the holder. False if jobs have come, which
-    /// the thread has still to do.
+    /// Leaves the baton biased to `owner`, this thread, which is the holder. False if jobs have
+    /// come, which the thread has still to do.
     #[cold]
-    fn bias(&self, me: u64) -> bool {
-        // SYNC bias-left: pairs with the swap in `revoke`.
-        self.owner.store(me, Ordering::Release);
+    fn bias(&self, owner: u64) -> bool {
+        // SYNC bias-left: pairs with the swap in `revoke`. (A swap, so that the changes of `owner`
+        // are one chain.)
+        self.owner.swap(owner, Ordering::AcqRel);
         // SYNC bias-set: pairs with `revoke_for_job`.
         fence(Ordering::SeqCst);
         if self.word.load(Ordering::Relaxed) == held(ptr::null_mut()) {
             return true;
         }
-        // Whoever left a job may have revoked the bias already, and then it is the holder.
-        self.owner.swap(0, Ordering::AcqRel) == 0
+        // Whoever left a job may have revoked the bias already. Then that thread is the holder, or
+        // somebody after it, to whom the baton may even be biased by now.
+        self.owner.compare_exchange(owner, 0, Ordering::AcqRel, Ordering::Relaxed).is_err()
     }
 
     /// After a job was left: makes sure that somebody does it.
@@ -312,8 +368,8 @@ impl<T: Guarded> Baton<T> {
         if self.sequencer.get().is_some() {
             return Ok(self.run_contended(work));
         }
-        if self.begin_as_owner() {
-            return Ok(self.run_as_owner(work));
+        if let Some(owner) = self.enter() {
+            return Ok(owner.run(work));
         }
         if self.try_take() || self.spin_and_take() {
             Ok(self.run_as_holder(work))
@@ -388,17 +444,18 @@ impl<T: Guarded> Baton<T> {
     fn let_go(&self) -> bool {
         let me = thread_token();
         // SAFETY: this thread holds the baton.
-        let (busy, earned) = self.guarded.with_mut(|shared| unsafe {
+        let (busy, owner) = self.guarded.with_mut(|shared| unsafe {
             let shared = &mut *shared;
             shared.streak = if shared.last == me { shared.streak.saturating_add(1) } else { 0 };
             shared.last = me;
-            (!shared.backlog.is_null(), shared.streak >= shared.bias_after)
+            let earned = shared.streak >= shared.bias_after && self.sequencer.get().is_none();
+            (!shared.backlog.is_null(), if earned { shared.owner_word(me) } else { None })
         });
         if busy {
             return false;
         }
-        if earned && self.sequencer.get().is_none() {
-            return self.bias(me);
+        if let Some(owner) = owner {
+            return self.bias(owner);
         }
         // SYNC baton-passed: pairs with the swap in `try_take`.
         self.word

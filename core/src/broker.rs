@@ -7,6 +7,7 @@ use crate::config::{
 };
 use crate::error::{ConfigError, InvalidName, NameRule, PublishError, SubscribeError};
 use crate::fork::Generation;
+use crate::interest::{is_inside_filter, outside_filters};
 use crate::message::{Context, NewMessage, PartitionEntry};
 use crate::metrics::{Metrics, ShardMetrics, SubscriptionMetrics, TopicMetrics};
 use crate::pin;
@@ -121,7 +122,8 @@ impl Broker {
     }
 
     /// Deletes the topic `name`: handles to it refuse to publish, and its messages are not replayed
-    /// any more. What is queued already is still delivered. Subscriptions stay, and match a topic
+    /// any more. What is queued already is still delivered. Some 100 bytes remain of each partition
+    /// for as long as the broker lives, because messages that are kept can still tell their topic. Subscriptions stay, and match a topic
     /// of the same name that is created later.
     ///
     /// # Errors
@@ -272,11 +274,24 @@ impl Broker {
     /// all threads. Publishers and consumers that wait wake with `Closed`; what is queued for
     /// subscriptions that are pulled can still be received.
     ///
+    /// A handler whose circuit breaker is open is waited for like others, though it may not be tried
+    /// before the deadline.
+    ///
     /// May be called from inside a handler, which then is not waited for. Closing again does
     /// nothing, and neither does closing from inside a filter function, during which a shard is
     /// held.
     pub fn close(&self, deadline: Duration) -> CloseReport {
         self.inner.close(deadline)
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        if is_inside_filter() {
+            // This may be the last, and closing waits for shards.
+            let inner = Arc::clone(&self.inner);
+            outside_filters(move || drop(inner));
+        }
     }
 }
 
@@ -366,7 +381,8 @@ impl BrokerBuilder {
     }
 
     /// Bytes of memory for messages, over all shards: 64 MiB by default, at least 256 KiB a shard.
-    /// The log's index comes on top: 8 bytes a message.
+    /// The log's index comes on top: 8 bytes a message. So do messages that somebody keeps, and
+    /// loans, which are refused when they would take more than as much again.
     pub fn memory_budget(self, bytes: usize) -> Self {
         Self { memory_budget: bytes, ..self }
     }
@@ -444,6 +460,8 @@ impl BrokerBuilder {
             shards,
             context,
             limits,
+            pool: Arc::clone(&pool),
+            memory_budget: self.memory_budget,
             clock: self.clock,
             generation: Generation::current(),
             closed: AtomicBool::new(false),

@@ -346,6 +346,13 @@ impl Appender {
         self.next += bytes;
     }
 
+    /// Hands out `count` tokens of the current chunk.
+    #[inline]
+    pub fn grant_current(&mut self, count: u64) {
+        debug_assert!(self.chunk.is_some(), "a record has just been written there");
+        self.handed_out += count;
+    }
+
     /// Hands out `count` tokens of `chunk`: free of charge for the current chunk.
     #[inline]
     pub fn grant(&mut self, chunk: Chunk, count: u64) {
@@ -553,6 +560,18 @@ impl Pins {
         self.count += 1;
     }
 
+    /// Owns `count` more tokens of the chunk that has the record at `address`, and gives back those
+    /// of all other chunks: no record there is in use.
+    #[inline(always)]
+    pub fn move_to(&mut self, address: usize, count: u64) {
+        let chunk = Chunk::of(address);
+        if self.chunk != Some(chunk) {
+            self.flush();
+            self.chunk = Some(chunk);
+        }
+        self.count += count;
+    }
+
     /// Gives back the tokens of all chunks but the one at hand: no record of those is in use.
     #[inline]
     pub fn release_older(&mut self) {
@@ -564,7 +583,7 @@ impl Pins {
     }
 
     /// Gives all tokens back: no record taken so far is in use any more.
-    #[inline]
+    #[inline(never)]
     pub fn flush(&mut self) {
         self.release_older();
         if let Some(chunk) = self.chunk.take() {

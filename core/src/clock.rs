@@ -70,7 +70,12 @@ impl Clock {
                 }
             }
             Kind::Test(time) => {
-                time.sleepers().push(thread::current());
+                let me = thread::current();
+                let mut sleepers = time.sleepers();
+                if !sleepers.iter().any(|sleeper| sleeper.id() == me.id()) {
+                    sleepers.push(me);
+                }
+                drop(sleepers);
                 // Whoever moves the clock after this look finds the thread in the list.
                 if self.now() < deadline {
                     thread::park();
@@ -78,6 +83,13 @@ impl Clock {
             }
         }
     }
+}
+
+/// `timeout` from now, or what is as good as never.
+pub(crate) fn deadline_after(timeout: Duration) -> Instant {
+    const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+    let now = Instant::now();
+    now.checked_add(timeout.min(NEVER)).unwrap_or(now)
 }
 
 impl TestTime {
@@ -159,9 +171,12 @@ impl TestClock {
         }))
     }
 
-    /// Moves time forward and wakes whoever waits for it.
+    /// Moves time forward and wakes whoever waits for it. The clock stops 584 years after it was
+    /// made.
     pub fn advance(&self, by: Duration) {
-        self.0.elapsed_ns.fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
+        let by_ns = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        let moved = |ns: u64| Some(ns.saturating_add(by_ns));
+        let _ = self.0.elapsed_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
         for sleeper in std::mem::take(&mut *self.0.sleepers()) {
             sleeper.unpark();
         }

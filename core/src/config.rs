@@ -39,7 +39,9 @@ pub(crate) const DEFAULT_MEMORY_BUDGET: usize = 64 << 20;
 
 /// What happens to a message for an at-most-once subscription whose queue is full.
 ///
-/// The names are literal: what drops never blocks, what blocks never drops before its timeout.
+/// The names are literal: what drops never blocks, what blocks never drops before its timeout. (What
+/// is queued may expire all the same, where the memory budget is too small for the queues: see
+/// [`WhenFull`].)
 /// Whatever is dropped is told to the subscriber as an exact number, in stream order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]

@@ -13,6 +13,8 @@ use crate::sync::{spin_loop, yield_now};
 const LONGEST: u32 = 256;
 /// Looks in vain after which latency is what matters.
 const MANY: u32 = 8;
+/// Messages in a round that are worth the round: fewer had better gather.
+const ROUND: usize = 256;
 /// PAUSE instructions spent in vain before an adaptive waiter yields, and then parks.
 const SPIN_LIMIT: u32 = 4096;
 const YIELD_LIMIT: u32 = SPIN_LIMIT + 4096;
@@ -50,12 +52,14 @@ pub struct Idle {
     looks: u32,
     /// What was spent on them.
     spent: u32,
+    /// PAUSE instructions after a round that found a few messages, as the one before it did.
+    gather: u32,
 }
 
 impl Idle {
     /// A waiter that has found nothing yet.
     pub fn new(strategy: WaitStrategy) -> Self {
-        Self { strategy, pause: 1, looks: 0, spent: 0 }
+        Self { strategy, pause: 1, looks: 0, spent: 0, gather: 1 }
     }
 
     /// Something was found.
@@ -103,10 +107,19 @@ impl Idle {
     /// if it was few. Never parks, since it does not know what to be woken by.
     #[inline]
     pub fn rest(&mut self, count: usize) {
-        if count > 0 {
-            self.found();
-        } else {
+        if count == 0 {
+            self.gather = 1;
             self.pause();
+            return;
+        }
+        let is_stream = self.looks == 0;
+        self.found();
+        // Longer and longer, so that it never adds much to what the stream has taken so far.
+        if is_stream && count < ROUND {
+            for _ in 0..self.gather {
+                spin_loop();
+            }
+            self.gather = (self.gather * 2).min(LONGEST / 2);
         }
     }
 }

@@ -1,14 +1,15 @@
 //! What a subscription wants: its patterns and its filter.
 
+use crate::contain::drop_quietly;
 use crate::filter::{self, Filter};
 use crate::message::{Context, Message, Record};
 use crate::sync::{Arc, AtomicU64, Ordering};
 use crate::topic::Pattern;
-use std::any::Any;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
 
 /// A filter that is a function.
 pub(crate) type FilterFn = dyn Fn(&Message<'_>) -> bool + Send + Sync;
@@ -105,13 +106,6 @@ impl Drop for Interest {
     }
 }
 
-/// A panic's payload may panic itself when it is dropped.
-pub(crate) fn drop_quietly(panic: Box<dyn Any + Send>) {
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(again);
-    }
-}
-
 /// A record's attributes as filters look them up.
 struct InPlace<'a>(Record<'a>);
 
@@ -147,6 +141,18 @@ impl Drop for InsideFilter {
 #[inline]
 pub(crate) fn is_inside_filter() -> bool {
     INSIDE_FILTER.get()
+}
+
+/// Runs `work`, which may wait for a shard: on a thread of its own where this one is inside a filter
+/// function and so may be holding that shard.
+pub(crate) fn outside_filters(work: impl FnOnce() + Send + 'static) {
+    if !is_inside_filter() {
+        return work();
+    }
+    if let Err(error) = thread::Builder::new().name("slipring-end".into()).spawn(work) {
+        // What is not ended goes on taking memory; nothing hangs.
+        tracing::error!(%error, "a subscription dropped inside a filter could not be ended");
+    }
 }
 
 /// Decides about records read from the log, where no route has done so: remembers which

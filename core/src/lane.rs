@@ -16,7 +16,7 @@
 //! record owns that record: to deliver it, or to count it as expired.
 #![expect(unsafe_code, reason = "two cells with one owner each; records behind tokens")]
 
-use crate::chunk::{Appender, Chunk, Pins};
+use crate::chunk::{Appender, CHUNK_BYTES, Chunk, Pins};
 use crate::config::Overflow;
 use crate::interest::{Interest, Scan};
 use crate::log::Log;
@@ -34,8 +34,8 @@ const COUNTING: u64 = 1 << 63;
 /// Records that a catching-up reader takes from the log in one go.
 const SCAN_BATCH: u64 = 256;
 
-/// Messages after which a poll gives their slots back, without waiting for its end.
-const RELEASE_EVERY: usize = 16;
+/// The bits that addresses in one chunk have in common.
+const CHUNK_MASK: usize = !(CHUNK_BYTES - 1);
 
 /// Words that are taken from a lossy ring in one go.
 const LOSSY_BATCH: usize = 32;
@@ -224,6 +224,14 @@ impl Pushed {
     }
 }
 
+/// What a poll of a lane's ring has found.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Polled {
+    pub(crate) count: usize,
+    /// Nothing is there any more, not even a loss to be told.
+    pub(crate) is_all: bool,
+}
+
 /// What the reader finds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
@@ -332,32 +340,20 @@ impl Lane {
         })
     }
 
-    /// Delivers the record at `address`, if it fits; drops it, or the oldest, if not. For policies
-    /// that do nothing else. See [`push`](Self::push).
+    /// Delivers the record at `address`, if the lane is live, it fits, and there is nothing special
+    /// about it; else [`push`](Self::push) has to. The caller then hands out a token for it.
     #[inline(always)]
-    pub(crate) fn push_one(
-        &self,
-        held: &mut Held,
-        address: usize,
-        appender: &mut Appender,
-        now_us: u64,
-    ) -> Pushed {
-        let pushed = self.write_side(held, |side| {
-            let WriteSide { queue: WriteQueue::Plain(ring), state: LaneState::Live, .. } = side
-            else {
-                return false;
-            };
-            if ring.free(1) == 0 {
-                return false;
+    pub(crate) fn try_push_one(&self, held: &mut Held, address: usize) -> bool {
+        debug_assert_eq!(held.shard, self.shard, "the baton of another shard");
+        // Not inside the closure, which would be a function of its own.
+        let side = self.write.with_mut(|side| side);
+        // SAFETY: the one Held of this shard is borrowed exclusively.
+        match unsafe { &mut *side } {
+            WriteSide { queue: WriteQueue::Plain(ring), state: LaneState::Live, .. } => {
+                ring.try_push_one(address)
             }
-            appender.grant(Chunk::of(address), 1);
-            ring.push_one(address);
-            true
-        });
-        if pushed {
-            return Pushed::new(1, 0);
+            _ => false,
         }
-        self.push(held, &[address], appender, Overflow::DropNewest, now_us)
     }
 
     /// Delivers the records at `addresses`, all in one chunk, as far as they fit; drops the rest as
@@ -656,9 +652,7 @@ impl Lane {
             let Some(catch_up) = &mut side.catch_up else {
                 let is_empty = side.expired == 0
                     && match &side.queue {
-                        ReadQueue::Plain(ring) => {
-                            ring.peek() == ring::Slot::Empty && ring.loss_at_end() == 0
-                        }
+                        ReadQueue::Plain(ring) => ring.is_empty(),
                         ReadQueue::Lossy { ring, taken, at, displaced } => {
                             *displaced == 0 && *at == taken.len() && ring.is_empty()
                         }
@@ -683,10 +677,11 @@ impl Lane {
             }
         })
     }
+
     /// Calls `f` with up to `most` messages of a live ring, in place, until it says to stop; ends
-    /// at whatever is not an ordinary message, which [`next`](Self::next) then tells. Slots are
-    /// given back after every [`RELEASE_EVERY`] messages and at the end, after each in a small ring.
-    #[inline]
+    /// at whatever is not an ordinary message, which [`next`](Self::next) then tells, as it does all
+    /// of a small ring. Slots are given back after every few messages and at the end.
+    #[inline(always)]
     pub(crate) fn poll(
         &self,
         reader: &mut Reader,
@@ -694,51 +689,39 @@ impl Lane {
         context: &Arc<Context>,
         released: &mut impl FnMut(),
         f: &mut impl FnMut(Message<'_>) -> bool,
-    ) -> usize {
-        /// Settles the counts, also when `f` unwinds.
-        struct Settling<'a> {
-            counts: &'a Read,
-            count: u64,
-            last_us: u64,
-        }
-        impl Drop for Settling<'_> {
-            fn drop(&mut self) {
-                if self.count > 0 {
-                    self.counts.delivered.add(self.count);
-                    self.counts.last_us.set(self.last_us);
-                }
-            }
-        }
+    ) -> Polled {
         let low = self.log.low();
-        let polled = self.read_side(reader, |side| {
-            let ReadSide { queue: ReadQueue::Plain(ring), pins, catch_up: None, expired } = side
+        self.read_side(reader, |side| {
+            let special = Polled { count: 0, is_all: false };
+            let ReadSide { queue: ReadQueue::Plain(ring), pins, catch_up: None, expired: 0 } = side
             else {
-                return 0;
+                return special;
             };
-            if *expired > 0 {
-                return 0;
+            // In a small ring every slot is given back as soon as its message has been taken.
+            if ring.capacity() < 16 * ring::BLOCK {
+                return special;
             }
-            let every = if ring.capacity() < 16 * RELEASE_EVERY { 1 } else { RELEASE_EVERY };
-            let mut settling = Settling { counts: &self.counted, count: 0, last_us: 0 };
-            ring.drain(most, every, &mut *released, |address| {
-                pins.release_older();
-                pins.add(address);
-                // SAFETY: its token is among the pins.
-                let record = unsafe { Record::at(address) };
-                if has_expired(record, low) {
-                    *expired += 1;
-                    return false;
+            match ring.peek() {
+                ring::Slot::Empty => {
+                    return Polled { count: 0, is_all: ring.loss_at_end() == 0 };
                 }
-                settling.count += 1;
-                settling.last_us = record.published_us();
-                f(Message { record, context })
+                // Sequences rise: where the first has not expired, none has.
+                // SAFETY: the slot's token keeps the record.
+                ring::Slot::Word(first) if !has_expired(unsafe { Record::at(first) }, low) => {}
+                _ => return special,
+            }
+            let left = |last: usize, count: usize| {
+                pins.move_to(last, count as u64);
+                self.counted.delivered.add(count as u64);
+                // SAFETY: its token is among the pins.
+                self.counted.last_us.set(unsafe { Record::at(last) }.published_us());
+            };
+            let count = ring.drain(most, CHUNK_MASK, left, &mut *released, |address| {
+                // SAFETY: its token was taken with it.
+                f(Message { record: unsafe { Record::at(address) }, context })
             });
-            settling.count as usize
-        });
-        if polled > 0 {
-            released();
-        }
-        polled
+            Polled { count, is_all: ring.is_empty() }
+        })
     }
 
     #[inline]

@@ -28,6 +28,7 @@ mod broker;
 mod chunk;
 mod clock;
 mod config;
+mod contain;
 mod error;
 mod event;
 pub mod filter;
@@ -35,6 +36,7 @@ mod fork;
 mod idle;
 mod inbox;
 mod interest;
+mod kind;
 mod lane;
 mod leaf;
 mod log;
@@ -100,6 +102,7 @@ pub mod internals {
     pub use crate::chunk::{
         Appender, CHUNK_BYTES, Chunk, Claim, ClaimArea, FIRST_RECORD, Pins, Pool,
     };
+    pub use crate::kind::{ErrorKind, Kind};
     pub use crate::log::{Log, LogWriter};
     #[cfg(slipring_loom)]
     pub use crate::model::*;

@@ -18,7 +18,7 @@
 
 use crate::chunk::{CHUNK_BYTES, Chunk, FIRST_RECORD};
 use crate::message::Record;
-use crate::sync::{AtomicU64, AtomicUsize, CachePadded, Ordering, epoch};
+use crate::sync::{AtomicU64, AtomicUsize, CachePadded, Ordering, epoch, store_all};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 
@@ -183,10 +183,8 @@ impl LogWriter {
                 .get_or_init(|| (0..PAGE).map(|_| AtomicUsize::new(0)).collect());
             let free = &page[at % PAGE..];
             let count = rest.len().min(free.len());
-            for (slot, &address) in free.iter().zip(rest) {
-                // SYNC slot-reused: pairs with Log::record.
-                slot.store(address, Ordering::Release);
-            }
+            // SYNC slot-reused: pairs with Log::record.
+            store_all(free, &rest[..count], 0, Ordering::Release);
             rest = &rest[count..];
             self.next += count as u64;
         }

@@ -19,9 +19,11 @@ use crate::chunk::{Chunk, Claim};
 use crate::config::Limits;
 use crate::error::InvalidMessage;
 use crate::filter::same_bytes;
+use crate::prefetch;
 use crate::sync::{Arc, AtomicBool, PlainArc, watched};
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ptr;
 
 const _: () = assert!(cfg!(target_endian = "little"), "records are little-endian in memory");
@@ -97,10 +99,30 @@ impl<'a> NewMessage<'a> {
             });
         }
         let mut layout = Layout { payload_len: payload_len as u32, meta: 0 };
-        if self.key.is_some() || self.id.is_some() || !self.attributes.is_empty() {
+        if !self.is_plain() {
             layout.meta = self.measure_extension()?;
         }
         Ok(layout)
+    }
+
+    /// Whether it is a payload and nothing else: one branch for all, in the loops over a batch.
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        let address = |text: Option<&str>| text.map_or(0, |text| text.as_ptr() as usize);
+        address(self.key) | address(self.id) | self.attributes.len() == 0
+    }
+
+    /// Checks all of `messages`; the first one that is wrong tells why.
+    #[inline]
+    pub(crate) fn check_all(messages: &[Self], limits: &Limits) -> Result<(), InvalidMessage> {
+        // Ordinary ones, without a branch for each; then one by one.
+        let ordinary = messages.iter().fold(true, |ordinary, message| {
+            ordinary & message.is_plain() & (message.payload.len() <= limits.payload_bytes)
+        });
+        if ordinary {
+            return Ok(());
+        }
+        messages.iter().try_for_each(|message| message.layout(limits).map(drop))
     }
 
     #[cold]
@@ -220,6 +242,22 @@ pub(crate) struct Place {
     pub(crate) sequence_low: u32,
 }
 
+impl Place {
+    /// Partition and sequence as they are in the header.
+    #[inline(always)]
+    fn tag(self) -> u64 {
+        halves(self.partition, self.sequence_low)
+    }
+}
+
+#[inline(always)]
+fn halves(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+/// How far ahead of what it writes a publisher fetches the lines of its chunk, in bytes.
+pub(crate) const AHEAD: usize = 1024;
+
 /// Writes `message` as a record at `at`.
 ///
 /// # Safety
@@ -231,6 +269,53 @@ pub(crate) unsafe fn write(at: *mut u8, message: &NewMessage<'_>, layout: Layout
     let payload = unsafe { write_head(at, message, layout, place) };
     // SAFETY: the payload's bytes lie inside the record, and the source is another allocation.
     unsafe { copy(message.payload.as_ptr(), payload, message.payload.len()) };
+}
+
+/// Writes `messages` one behind the other from `at` on: as many as fit below `end` and into
+/// `addresses`, which gets the address of each; `place` is that of the first. Returns how many, and
+/// where the next one goes.
+///
+/// A function of its own, so that all it works with stays in registers: what limits a batch is the
+/// room in the store buffer, and a spilled variable takes it as a field of a record does.
+///
+/// # Safety
+/// As for [`write`], for all up to `end`; the messages have been checked against the limits.
+#[inline(never)]
+pub(crate) unsafe fn write_all(
+    mut at: *mut u8,
+    end: usize,
+    messages: &[NewMessage<'_>],
+    place: Place,
+    addresses: &mut [MaybeUninit<usize>],
+) -> (usize, *mut u8) {
+    let mut count = 0;
+    let Place { mut offset, published_us, .. } = place;
+    let mut tag = place.tag();
+    for (message, address) in messages.iter().zip(addresses) {
+        let mut layout = Layout { payload_len: message.payload.len() as u32, meta: 0 };
+        if !message.is_plain() {
+            let Ok(meta) = message.measure_extension() else { break };
+            layout.meta = meta;
+        }
+        let bytes = layout.bytes();
+        if bytes > end - at as usize {
+            break;
+        }
+        prefetch::for_write(at as usize + AHEAD);
+        prefetch::for_write(at as usize + AHEAD + 64);
+        // SAFETY: passed on; it ends below `end`.
+        unsafe {
+            let payload = write_header(at, message, layout, [offset, published_us, tag]);
+            copy(message.payload.as_ptr(), payload, message.payload.len());
+        }
+        address.write(at as usize);
+        at = at.wrapping_add(bytes);
+        offset += 1;
+        // The sequence is the upper half: its carry is lost, as it should be.
+        tag = tag.wrapping_add(1 << 32);
+        count += 1;
+    }
+    (count, at)
 }
 
 /// Copies `len` bytes; without a call for the sizes that matter most.
@@ -271,16 +356,25 @@ pub(crate) unsafe fn write_head(
     layout: Layout,
     place: Place,
 ) -> *mut u8 {
+    // SAFETY: passed on.
+    unsafe { write_header(at, message, layout, [place.offset, place.published_us, place.tag()]) }
+}
+
+/// The same, with the place in the words that go into the header.
+///
+/// # Safety
+/// As for [`write`].
+#[inline(always)]
+unsafe fn write_header(
+    at: *mut u8,
+    message: &NewMessage<'_>,
+    layout: Layout,
+    [offset, published_us, tag]: [u64; 3],
+) -> *mut u8 {
     watched::write(at as usize);
     // Two fields a store: a header made elsewhere and copied would be read before it is written
     // back, and every store takes room in the store buffer, which is what limits a batch.
-    let halves = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
-    let header = [
-        place.offset,
-        place.published_us,
-        halves(place.partition, place.sequence_low),
-        halves(layout.payload_len, layout.meta),
-    ];
+    let header = [offset, published_us, tag, halves(layout.payload_len, layout.meta)];
     // SAFETY: the header's bytes are the caller's, and `at` is aligned to 8.
     unsafe { at.cast::<[u64; 4]>().write(header) };
     if layout.meta != 0 {
@@ -573,7 +667,7 @@ impl<'a> Message<'a> {
     }
 
     /// Keeps the message past the call or borrow it came with, without copying it: its whole chunk
-    /// (256 KiB, or the message alone if larger) stays in memory until the last one kept of it is
+    /// (64 KiB, or the message alone if larger) stays in memory until the last one kept of it is
     /// dropped. Costs one atomic operation.
     pub fn keep(&self) -> OwnedMessage {
         Chunk::of(self.record.address()).grant(1);

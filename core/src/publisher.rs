@@ -1,6 +1,6 @@
 //! Topics as publishers hold them: publish, batch, try, timeout, loan, ticket.
 
-use crate::chunk::Claim;
+use crate::chunk::{Claim, Pool};
 use crate::clock::Clock;
 use crate::config::{Limits, Overflow, WaitStrategy};
 use crate::error::PublishError;
@@ -103,6 +103,8 @@ pub(crate) struct Engine {
     pub(crate) shards: Box<[Arc<Shard>]>,
     pub(crate) context: Arc<Context>,
     pub(crate) limits: Limits,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) memory_budget: usize,
     pub(crate) clock: Clock,
     pub(crate) generation: Generation,
     pub(crate) closed: AtomicBool,
@@ -164,7 +166,7 @@ impl Engine {
     pub(crate) fn start_sequencers(&mut self, first: usize) -> std::io::Result<()> {
         for (index, shard) in self.shards.iter().enumerate() {
             let shard = Arc::clone(shard);
-            self.sequencers.push(SequencerThread::start(shard, first + index)?);
+            self.sequencers.push(SequencerThread::start(shard, first.saturating_add(index))?);
         }
         Ok(())
     }
@@ -363,7 +365,8 @@ impl Topic {
     /// a loan that is dropped, also by unwinding, publishes nothing.
     ///
     /// # Errors
-    /// [`PublishError::InvalidMessage`] if it is too large, [`PublishError::NoMemory`], or as
+    /// [`PublishError::InvalidMessage`] if it is too large; [`PublishError::Full`] if loans and kept
+    /// messages take as much memory as the budget on top of it; [`PublishError::NoMemory`]; or as
     /// [`publish`](Self::publish).
     pub fn loan(&self, bytes: usize) -> Result<Loan, PublishError> {
         self.loan_for(&NewMessage::default(), bytes)
@@ -380,6 +383,10 @@ impl Topic {
         }
         let partition = self.entry.partition(head.key);
         let layout = head.layout_of(bytes, &self.engine.limits)?;
+        let in_use = self.engine.pool.in_use() as usize;
+        if in_use.saturating_add(layout.bytes()) > self.engine.memory_budget.saturating_mul(2) {
+            return Err(PublishError::Full);
+        }
         let claim = self.engine.shards[partition.shard]
             .claims
             .claim(layout.bytes())
@@ -444,6 +451,33 @@ impl Topic {
             }
         };
         let partition = self.entry.partition(message.key);
+        let baton = &self.engine.shards[partition.shard].baton;
+        // Not through a closure: what it captures would go through memory.
+        if let Some(mut core) = baton.enter() {
+            let appended = core.append_one(partition, message, layout);
+            if appended.stop.is_none() {
+                *result = self.receipt(partition, appended);
+                return;
+            }
+            drop(core);
+            *result = self.go_on(partition, message, patience, appended);
+            return;
+        }
+        self.publish_as_holder(partition, message, layout, patience, result);
+    }
+
+    /// The rest of [`publish_into`](Self::publish_into), where the baton is not biased to this
+    /// thread.
+    #[cold]
+    #[inline(never)]
+    fn publish_as_holder(
+        &self,
+        partition: &Partition,
+        message: &NewMessage<'_>,
+        layout: Layout,
+        patience: Patience,
+        result: &mut Result<Receipt, PublishError>,
+    ) {
         let mut stopped = None;
         let work = |core: &mut Core| {
             let appended = core.append_one(partition, message, layout);
@@ -493,9 +527,8 @@ impl Topic {
         let mut total = BatchReceipt::default();
         let failed = |receipt, reason| BatchError { receipt, reason };
         self.engine.check().map_err(|reason| failed(total, reason))?;
-        for message in messages {
-            message.layout(&self.engine.limits).map_err(|invalid| failed(total, invalid.into()))?;
-        }
+        NewMessage::check_all(messages, &self.engine.limits)
+            .map_err(|invalid| failed(total, invalid.into()))?;
         let mut rest = messages;
         while let Some(first) = rest.first() {
             let partition = self.entry.partition(first.key);

@@ -1,6 +1,7 @@
 //! The registry: what a broker knows of its topics and subscriptions, and how they come and go.
 
 use crate::chunk::Pool;
+use crate::clock::deadline_after;
 use crate::config::Start;
 use crate::error::SubscribeError;
 use crate::inbox::{Inbox, InboxState};
@@ -15,7 +16,7 @@ use crate::worker::{Task, Workers};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Below this many patterns the routes are merged by whoever subscribes, above by a thread.
 const MERGE_INLINE: usize = 1024;
@@ -87,7 +88,12 @@ impl Registry {
         self.topics.write().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The delivery workers, started if need be. Under the control mutex, so that a broker that
+    /// closes meanwhile stops them.
     pub(crate) fn workers(&self) -> Result<Arc<Workers>, SubscribeError> {
+        if self.engine.is_closed() {
+            return Err(SubscribeError::Closed);
+        }
         if let Some(workers) = self.workers.get() {
             return Ok(Arc::clone(workers));
         }
@@ -168,7 +174,7 @@ impl Registry {
         if self.engine.generation.is_over() || self.engine.closed.swap(true, Ordering::AcqRel) {
             return CloseReport::default();
         }
-        let deadline = Instant::now() + deadline;
+        let deadline = deadline_after(deadline);
         for shard in &self.engine.shards {
             shard.baton.run(|core| core.close());
         }
@@ -229,14 +235,14 @@ impl Registry {
         Ok(control)
     }
 
-    /// Lets messages come, from `start` on.
+    /// Lets messages come, from `replays` on.
     pub(crate) fn begin(
         self: &Arc<Self>,
         control: MutexGuard<'_, Control>,
         inbox: &Arc<Inbox>,
-        start: Start,
+        replays: Option<Vec<Replay>>,
     ) {
-        match self.replays(inbox, start) {
+        match replays {
             None => self.route(inbox),
             // With all batons held, a message is either in the log before the subscription began,
             // or published with a route that has it: the counts are exact.
@@ -247,8 +253,9 @@ impl Registry {
         self.merge_routes(control);
     }
 
-    /// For each shard, where to begin reading its log; `None` to begin now.
-    fn replays(&self, inbox: &Inbox, start: Start) -> Option<Vec<Replay>> {
+    /// For each shard, where to begin reading its log; `None` to begin now. May ask the filter,
+    /// which is foreign code: no lock is held.
+    pub(crate) fn replays(&self, inbox: &Inbox, start: Start) -> Option<Vec<Replay>> {
         let shards = &self.engine.shards;
         let replay = |cursor| Replay { cursor, scan: Scan::default() };
         let from = |cursor: &dyn Fn(&Shard) -> u64| {

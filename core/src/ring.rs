@@ -24,8 +24,11 @@
 //! load) makes everything pushed before the loss visible to whoever sees the loss.
 
 use crate::prefetch;
-use crate::sync::{Arc, AtomicU64, AtomicUsize, CachePadded, Ordering, PlainArc};
+use crate::sync::{Arc, AtomicU64, AtomicUsize, CachePadded, Ordering, PlainArc, store_all};
 use std::sync::OnceLock;
+
+/// Words that are taken, and whose slots are given back, in one go.
+pub const BLOCK: usize = if cfg!(slipring_loom) { 2 } else { 16 };
 
 /// The low bits of a word that the ring uses itself; a word handed to `push` has them clear.
 const TAG_BITS: usize = 0b111;
@@ -33,9 +36,6 @@ const TAG_BITS: usize = 0b111;
 const LAP: usize = 0b001;
 /// A loss precedes this word; how much was lost in all until then is in `losses`.
 const LOSS: usize = 0b010;
-
-/// How many words ahead of the one at hand the consumer fetches a record.
-const PREFETCH: usize = 8;
 
 #[derive(Debug)]
 struct Shared {
@@ -72,6 +72,31 @@ impl Slots {
     #[inline]
     fn lap(&self, position: u64) -> usize {
         usize::from(position & self.0.len() as u64 != 0)
+    }
+
+    /// The words at `position` and behind, with no loss before any: at most `most` and [`BLOCK`],
+    /// as far as they agree in the bits of `same`, and not beyond the lap. Fetches their records.
+    #[inline(always)]
+    fn block(&self, position: u64, most: usize, same: usize) -> &[AtomicUsize] {
+        let slots = &self.0[self.index(position)..];
+        let slots = &slots[..slots.len().min(most).min(BLOCK)];
+        let Some(first) = slots.first() else { return slots };
+        // SYNC slot-filled: pairs with Producer::push.
+        let first = first.load(Ordering::Acquire);
+        // What the first is to be, and all others too: of this lap, without a loss.
+        let wanted = first & !(LAP | LOSS) | self.lap(position);
+        let mut count = 0;
+        for slot in slots {
+            // SYNC slot-filled: pairs with Producer::push.
+            let tagged = slot.load(Ordering::Acquire);
+            if (tagged ^ wanted) & (same | LAP | LOSS) != 0 {
+                break;
+            }
+            prefetch::for_read(tagged);
+            prefetch::for_read(tagged.wrapping_add(64));
+            count += 1;
+        }
+        &slots[..count]
     }
 }
 
@@ -137,19 +162,22 @@ impl Producer {
         (free as usize).min(wanted)
     }
 
-    /// Pushes `word`. The caller has asked [`free`](Self::free) that it fits.
+    /// Pushes `word` if it fits and no loss is to be told before it.
     #[inline(always)]
-    pub fn push_one(&mut self, word: usize) {
-        if self.loss_untold {
-            return self.push(&[word]);
+    pub fn try_push_one(&mut self, word: usize) -> bool {
+        if self.loss_untold || self.free(1) == 0 {
+            return false;
         }
         debug_assert_eq!(word & TAG_BITS, 0, "the low bits of a word belong to the ring");
         // SYNC slot-filled: pairs with Consumer::peek.
         self.slots.at(self.tail).store(word | self.slots.lap(self.tail), Ordering::Release);
         self.tail = self.tail.wrapping_add(1);
-        self.prefetch();
+        if self.tail.is_multiple_of(8) {
+            self.prefetch();
+        }
         // Relaxed: see `push`.
         self.shared.tail.store(self.tail, Ordering::Relaxed);
+        true
     }
 
     /// Pushes all of `words`, at least one: a loss is told with the first of them. The caller has
@@ -170,11 +198,9 @@ impl Producer {
             let lap = self.slots.lap(self.tail);
             let slots = &self.slots.0[self.slots.index(self.tail)..];
             let count = slots.len().min(rest.len());
-            for (slot, &word) in slots.iter().zip(rest) {
-                debug_assert_eq!(word & TAG_BITS, 0, "the low bits of a word belong to the ring");
-                // SYNC slot-filled: pairs with Consumer::peek.
-                slot.store(word | lap, Ordering::Release);
-            }
+            debug_assert!(rest.iter().all(|word| word & TAG_BITS == 0), "the ring's own bits");
+            // SYNC slot-filled: pairs with Consumer::peek.
+            store_all(slots, &rest[..count], lap, Ordering::Release);
             rest = &rest[count..];
             self.tail = self.tail.wrapping_add(count as u64);
         }
@@ -283,74 +309,86 @@ impl Consumer {
         if lost == self.lost_told || self.peek() != Slot::Empty { 0 } else { lost - self.lost_told }
     }
 
+    /// Whether nothing is there, not even a loss to be told.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.peek() == Slot::Empty && self.loss_at_end() == 0
+    }
+
     /// The loss of `count` was told to the subscriber.
     pub fn acknowledge_loss(&mut self, count: u64) {
         self.lost_told += count;
     }
 
-    /// Calls `f` with the words that are there, in order, up to `most` and to the end of the lap,
-    /// until it says to stop. Ends before a loss. Gives the slots back after every `release_every`
-    /// words, then calling `released`, and at the end. Returns how many words were taken.
+    /// Calls `f` with the words that are there, in order, up to `most`, until it says to stop. Ends
+    /// before a loss. Returns how many words were taken.
     ///
-    /// A word counts as taken when `f` is called with it, also if `f` unwinds.
+    /// They are taken in blocks of up to [`BLOCK`] words that agree in the bits of `same`. When a
+    /// block has been gone through, `left` is called with its last word and their number, then the
+    /// slots are given back, and `released` is called. A word counts as taken when `f` is called
+    /// with it, also if `f` unwinds.
     #[inline(always)]
     pub fn drain(
         &mut self,
         most: usize,
-        release_every: usize,
+        same: usize,
+        left: impl FnMut(usize, usize),
         mut released: impl FnMut(),
         mut f: impl FnMut(usize) -> bool,
     ) -> usize {
-        /// Gives back what was taken.
-        struct Taking<'a> {
+        /// The block at hand; leaves it also when `f` unwinds.
+        struct Taking<'a, L: FnMut(usize, usize)> {
             head: &'a mut u64,
             shared: &'a AtomicU64,
-            from: u64,
+            block: &'a [AtomicUsize],
             count: usize,
+            left: L,
         }
-        impl Taking<'_> {
+        impl<L: FnMut(usize, usize)> Taking<'_, L> {
             #[inline(always)]
-            fn release(&mut self) {
-                *self.head = self.from.wrapping_add(self.count as u64);
-                // SYNC slot-free: pairs with Producer::free.
-                self.shared.store(*self.head, Ordering::Release);
+            fn leave(&mut self) {
+                let count = std::mem::take(&mut self.count);
+                if count > 0 {
+                    // Relaxed: `block` has seen this very word.
+                    let last = self.block[count - 1].load(Ordering::Relaxed) & !TAG_BITS;
+                    (self.left)(last, count);
+                    *self.head = self.head.wrapping_add(count as u64);
+                    // SYNC slot-free: pairs with Producer::free.
+                    self.shared.store(*self.head, Ordering::Release);
+                }
             }
         }
-        impl Drop for Taking<'_> {
+        impl<L: FnMut(usize, usize)> Drop for Taking<'_, L> {
+            #[inline(always)]
             fn drop(&mut self) {
-                self.release();
+                self.leave();
             }
         }
-        let lap = self.slots.lap(self.head);
-        let slots = &self.slots.0[self.slots.index(self.head)..];
-        let slots = &slots[..slots.len().min(most)];
-        let mut taking =
-            Taking { from: self.head, head: &mut self.head, shared: &self.shared.head, count: 0 };
-        let mut until_release = release_every;
-        for (index, slot) in slots.iter().enumerate() {
-            // SYNC slot-filled: pairs with Producer::push.
-            let tagged = slot.load(Ordering::Acquire);
-            if tagged & (LAP | LOSS) != lap {
-                break;
+        let slots = &self.slots;
+        let mut at = self.head;
+        let mut taken = 0;
+        let block = slots.block(at, most, same);
+        let shared = &self.shared.head;
+        let mut taking = Taking { head: &mut self.head, shared, block, count: 0, left };
+        while !taking.block.is_empty() {
+            let block = taking.block;
+            taken += block.len();
+            at = at.wrapping_add(block.len() as u64);
+            // Looked at before this one is read, so that its records come meanwhile.
+            let next = slots.block(at, most - taken, same);
+            for slot in block {
+                // Relaxed: `block` has seen this very word.
+                let word = slot.load(Ordering::Relaxed) & !TAG_BITS;
+                taking.count += 1;
+                if !f(word) {
+                    return taken - block.len() + taking.count;
+                }
             }
-            if let Some(later) = slots.get(index + PREFETCH) {
-                // Relaxed: a hint. The low bits do not matter to it, nor does an old word.
-                let word = later.load(Ordering::Relaxed);
-                prefetch::for_read(word);
-                prefetch::for_read(word.wrapping_add(64));
-            }
-            taking.count += 1;
-            until_release -= 1;
-            if until_release == 0 {
-                until_release = release_every;
-                taking.release();
-                released();
-            }
-            if !f(tagged & !TAG_BITS) {
-                break;
-            }
+            taking.leave();
+            released();
+            taking.block = next;
         }
-        taking.count
+        taken
     }
 
     /// Steps over the word that `peek` gave. The slot stays taken until [`release`](Self::release).

@@ -24,9 +24,6 @@ use std::time::Duration;
 /// Messages that are pushed to a lane in one go.
 const GROUP: usize = 64;
 
-/// How far ahead of what it writes a batch fetches the lines of its chunk, in bytes.
-const AHEAD: usize = 1024;
-
 /// Addresses of the records of a group.
 type Group = ArrayVec<usize, GROUP>;
 /// The sequence of a log's first record. The models begin where its low half wraps around.
@@ -116,7 +113,7 @@ struct PartitionState {
     route: Vec<Target>,
     /// One of `route` may make a publisher wait.
     may_block: bool,
-    /// One of `route` has a filter, or a policy that ends subscriptions; or the topic is deleted.
+    /// One of `route` has a policy that ends subscriptions; or the topic is deleted.
     is_special: bool,
     /// The snapshot and the trie that `route` is of.
     snapshot_version: u64,
@@ -252,45 +249,67 @@ impl Core {
         message: &NewMessage<'_>,
         layout: Layout,
     ) -> Appended {
-        partition.state.with_mut(|state| {
-            // SAFETY: the partition is of this shard (checked in `resolve`), whose baton is held.
-            let state = unsafe { &mut *state };
-            let bytes = layout.bytes();
-            let (Some(at), false, false) = (
-                self.appender.room(bytes),
-                state.is_special || self.closed,
-                state.snapshot_version != self.routing.version(),
-            ) else {
-                return self.append_special(partition, state, message);
-            };
-            if state.may_block && self.is_full(state) {
-                return self.append_special(partition, state, message);
+        // Not inside the closure, which would be a function of its own, with its result in memory.
+        let state = partition.state.with_mut(|state| state);
+        // SAFETY: the partition is of this shard (checked in `resolve`), whose baton is held.
+        let state = unsafe { &mut *state };
+        let bytes = layout.bytes();
+        let (Some(at), false, false) = (
+            self.appender.room(bytes),
+            state.is_special || self.closed,
+            state.snapshot_version != self.routing.version(),
+        ) else {
+            return self.append_special(partition, state, message);
+        };
+        if state.may_block && self.is_full(state) {
+            return self.append_special(partition, state, message);
+        }
+        let offset = partition.next_offset.get();
+        let now_us = self.stamps.now_us();
+        let sequence_low = self.log.next() as u32;
+        let place = Place { offset, published_us: now_us, partition: partition.id, sequence_low };
+        prefetch::for_write(at as usize + message::AHEAD);
+        prefetch::for_write(at as usize + message::AHEAD + 64);
+        // SAFETY: the appender's room is ours, aligned and large enough.
+        unsafe { message::write(at, message, layout, place) };
+        self.appender.commit(bytes);
+        self.log.append_one(at as usize);
+        partition.next_offset.set(offset + 1);
+        let mut outcome = Outcome { matched: state.route.len() as u64, ..Outcome::default() };
+        let mut pushed = 0;
+        for target in &state.route {
+            if target.filtered && !self.selects(target, at as usize) {
+                outcome.matched -= 1;
+                continue;
             }
-            let offset = partition.next_offset.get();
-            let now_us = self.stamps.now_us();
-            let sequence_low = self.log.next() as u32;
-            let place =
-                Place { offset, published_us: now_us, partition: partition.id, sequence_low };
-            prefetch::for_write(at as usize + AHEAD);
-            prefetch::for_write(at as usize + AHEAD + 64);
-            // SAFETY: the appender's room is ours, aligned and large enough.
-            unsafe { message::write(at, message, layout, place) };
-            self.appender.commit(bytes);
-            self.log.append_one(at as usize);
-            partition.next_offset.set(offset + 1);
-            let mut outcome = Outcome::default();
-            for target in &state.route {
-                let pushed =
-                    target.lane.push_one(&mut self.held, at as usize, &mut self.appender, now_us);
-                outcome.add(1, pushed);
-                // SYNC asleep: pairs with WaitCell::prepare.
-                light_fence();
-                if target.inbox.arrivals.is_armed() {
-                    self.wake(target);
-                }
+            if target.lane.try_push_one(&mut self.held, at as usize) {
+                pushed += 1;
+            } else {
+                outcome.add(0, self.push_specially(target, at as usize, now_us));
             }
-            Appended { count: 1, first_offset: offset, outcome, stop: None }
-        })
+            // SYNC asleep: pairs with WaitCell::prepare.
+            light_fence();
+            if target.inbox.arrivals.is_armed() {
+                self.wake(target);
+            }
+        }
+        // Readers may give tokens back already: the chunk has more until it is sealed.
+        self.appender.grant_current(pushed);
+        outcome.enqueued += pushed;
+        Appended { count: 1, first_offset: offset, outcome, stop: None }
+    }
+
+    #[inline(never)]
+    fn selects(&self, target: &Target, address: usize) -> bool {
+        // SAFETY: written and not let go.
+        target.inbox.interest.selects(unsafe { Record::at(address) }, &self.context)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_specially(&mut self, target: &Target, address: usize, now_us: u64) -> Pushed {
+        let (lane, overflow) = (&target.lane, target.inbox.overflow);
+        lane.push(&mut self.held, &[address], &mut self.appender, overflow, now_us)
     }
 
     #[cold]
@@ -448,7 +467,7 @@ impl Core {
             });
             state.is_special = state.route.iter().any(|target| {
                 let disconnects = matches!(target.inbox.overflow, Overflow::Disconnect { .. });
-                target.filtered || disconnects
+                disconnects
             });
             state.may_block = state
                 .route
@@ -478,46 +497,31 @@ impl Core {
                 Err(stop) => return Some(stop),
             };
         }
-        let mut place = Place {
+        let place = Place {
             offset: partition.next_offset.get(),
             published_us: now_us,
             partition: partition.id,
             sequence_low: self.log.next() as u32,
         };
         let messages = &messages[..room.most];
-        if room.ask_filters || !self.fits(messages.first()) {
-            return self.write_first(state, messages, place, room.ask_filters, waited, group);
-        }
-        let (mut at, mut left) = self.appender.span();
-        let whole = left;
-        for message in messages {
-            // Checked by the publisher before it came here.
-            let Ok(layout) = message.layout(&self.limits) else { break };
-            let bytes = layout.bytes();
-            if bytes > left {
-                break;
+        if !room.ask_filters {
+            let (at, left) = self.appender.span();
+            let end = at as usize + left;
+            // SAFETY: an array of maybe-uninitialised addresses may hold anything.
+            let into = unsafe {
+                std::slice::from_raw_parts_mut(group.as_mut_ptr().cast(), group.capacity())
+            };
+            // SAFETY: the appender's span is ours and aligned; the publisher has checked the
+            // messages before they came here.
+            let (count, next) = unsafe { message::write_all(at, end, messages, place, into) };
+            if count > 0 {
+                // SAFETY: so many have been written.
+                unsafe { group.set_len(count) };
+                self.appender.commit(next as usize - at as usize);
+                return None;
             }
-            prefetch::for_write(at as usize + AHEAD);
-            prefetch::for_write(at as usize + AHEAD + 64);
-            // SAFETY: the appender's span is ours, aligned and large enough.
-            unsafe { message::write(at, message, layout, place) };
-            // SAFETY: no more messages than a group holds.
-            unsafe { group.push_unchecked(at as usize) };
-            at = at.wrapping_add(bytes);
-            left -= bytes;
-            place.offset += 1;
-            place.sequence_low = place.sequence_low.wrapping_add(1);
         }
-        self.appender.commit(whole - left);
-        None
-    }
-
-    /// Whether `message` fits into the current chunk.
-    #[inline(always)]
-    fn fits(&self, message: Option<&NewMessage<'_>>) -> bool {
-        message
-            .and_then(|message| message.layout(&self.limits).ok())
-            .is_some_and(|layout| self.appender.room(layout.bytes()).is_some())
+        self.write_first(state, messages, place, room.ask_filters, waited, group)
     }
 
     /// Writes the first of `messages` alone: it needs another chunk, or must be looked at first.

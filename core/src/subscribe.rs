@@ -1,12 +1,13 @@
 //! Subscribing: the settings of a subscription, and what comes of them.
 
+use crate::clock::deadline_after;
 use crate::config::{
     CircuitBreaker, DEFAULT_CAPACITY, MAX_CAPACITY, Overflow, Start, WaitStrategy,
 };
 use crate::error::{InvalidFilter, SubscribeError};
 use crate::filter::Filter;
 use crate::inbox::{Inbox, InboxState};
-use crate::interest::{FilterFn, Interest, Selector};
+use crate::interest::{FilterFn, Interest, Selector, outside_filters};
 use crate::message::Message;
 use crate::metrics::SubscriptionMetrics;
 use crate::registry::Registry;
@@ -109,8 +110,9 @@ impl<'a> SubscriptionBuilder<'a> {
 
     /// Wants only messages for which `function` returns true.
     ///
-    /// It runs on the publishing thread while a shard is held, so it must be quick, and must not
-    /// call the broker: such calls are refused. A panic counts as no match. What it has captured is
+    /// It runs on the publishing thread while a shard is held (in a replay, on the thread that
+    /// subscribes or receives), so it must be quick, and must not call the broker: such calls are
+    /// refused. A panic counts as no match. What it has captured is
     /// dropped some time after the subscription, on any thread, under the same conditions.
     pub fn filter_fn(
         self,
@@ -152,7 +154,7 @@ impl<'a> SubscriptionBuilder<'a> {
     }
 
     /// Is told of every failure of the handler, on the handler's thread, after the failure was
-    /// counted.
+    /// counted. Means nothing without a handler.
     pub fn on_error(self, on_error: impl FnMut(HandlerError<'_>) + Send + 'static) -> Self {
         Self { on_error: Some(Box::new(on_error)), ..self }
     }
@@ -173,8 +175,9 @@ impl<'a> SubscriptionBuilder<'a> {
         let (registry, start) = (Arc::clone(&self.registry), self.start);
         let inbox = self.make_inbox()?;
         let receiver = Receiver::new(Arc::clone(&inbox), Arc::clone(&registry.engine));
+        let replays = registry.replays(&inbox, start);
         let control = registry.register(&inbox, None)?;
-        registry.begin(control, &inbox, start);
+        registry.begin(control, &inbox, replays);
         let inner = Arc::downgrade(&registry);
         Ok(Subscription::new(receiver, wait, move |inbox| {
             if let Some(inner) = inner.upgrade() {
@@ -205,6 +208,7 @@ impl<'a> SubscriptionBuilder<'a> {
             wait: self.wait,
         };
         let inbox = self.make_inbox()?;
+        let replays = registry.replays(&inbox, start);
         let inner = &registry;
         let workers = {
             let _control = inner.control();
@@ -213,7 +217,7 @@ impl<'a> SubscriptionBuilder<'a> {
         let receiver = Receiver::new(Arc::clone(&inbox), Arc::clone(&inner.engine));
         let task = Task::new(receiver, config, &workers);
         let control = inner.register(&inbox, Some(Arc::downgrade(&task)))?;
-        inner.begin(control, &inbox, start);
+        inner.begin(control, &inbox, replays);
         if dedicated {
             if workers.start_dedicated(Arc::clone(&task)).is_err() {
                 inner.unroute(&inbox);
@@ -224,7 +228,7 @@ impl<'a> SubscriptionBuilder<'a> {
             // There may be something to replay, and if not, this makes it wait for arrivals.
             Schedule::schedule(Arc::clone(&task));
         }
-        Ok(HandlerSubscription { inner: Arc::downgrade(inner), task: Some(task) })
+        Ok(HandlerSubscription { inner: Arc::downgrade(inner), task: Some(task), waits: true })
     }
 
     fn make_inbox(self) -> Result<Arc<Inbox>, SubscribeError> {
@@ -284,6 +288,8 @@ fn check_subscription_name(name: &str) -> Result<(), SubscribeError> {
 pub struct HandlerSubscription {
     inner: Weak<Registry>,
     task: Option<Arc<Task>>,
+    /// Whether dropping it waits for a running handler.
+    waits: bool,
 }
 
 impl HandlerSubscription {
@@ -317,9 +323,14 @@ impl HandlerSubscription {
     /// The same, waiting for a running handler for at most `timeout`.
     ///
     /// # Errors
-    /// With the subscription, if the handler was still running; it is not called again.
+    /// With the subscription, if the handler was still running; it is not called again. Dropping
+    /// what is given back does not wait.
     pub fn unsubscribe_timeout(mut self, timeout: Duration) -> Result<(), Self> {
-        if self.end(Some(Instant::now() + timeout)) { Ok(()) } else { Err(self) }
+        if self.end(Some(deadline_after(timeout))) {
+            return Ok(());
+        }
+        self.waits = false;
+        Err(self)
     }
 
     /// Lets the handler run until the broker closes.
@@ -332,6 +343,8 @@ impl HandlerSubscription {
         task.inbox.advance(InboxState::Ended);
         if let Some(inner) = self.inner.upgrade() {
             if inner.engine.generation.is_over() {
+                // Its threads do not exist here, and its locks may be held for ever.
+                std::mem::forget(self.task.take());
                 return true;
             }
             inner.unroute(&task.inbox);
@@ -346,6 +359,12 @@ impl HandlerSubscription {
 
 impl Drop for HandlerSubscription {
     fn drop(&mut self) {
-        self.end(None);
+        if let Some(task) = self.task.take().filter(|_| self.waits) {
+            let inner = Weak::clone(&self.inner);
+            let mut ending = Self { inner, task: Some(task), waits: true };
+            outside_filters(move || {
+                ending.end(None);
+            });
+        }
     }
 }

@@ -6,8 +6,8 @@ use crate::event::EventFd;
 use crate::fork::Generation;
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
-use crate::interest::is_inside_filter;
-use crate::lane::{Lane, Look, Next, Reader};
+use crate::interest::{is_inside_filter, outside_filters};
+use crate::lane::{Lane, Look, Next, Polled, Reader};
 use crate::message::{Message, OwnedMessage};
 use crate::publisher::Engine;
 use crate::sync::{Arc, current_thread};
@@ -170,9 +170,9 @@ impl Receiver {
                     going_on = f(message);
                     going_on
                 });
-                count += polled;
-                if polled > 0 {
-                    continue;
+                count += polled.count;
+                if polled.is_all || polled.count > 0 && count == most || !going_on {
+                    break;
                 }
                 // Whatever is not an ordinary message in a plain ring.
                 match self.next_of_turn(most - count) {
@@ -197,10 +197,10 @@ impl Receiver {
         Ok(count)
     }
 
-    #[inline]
-    fn poll_ring(&mut self, most: usize, mut f: impl FnMut(Message<'_>) -> bool) -> usize {
+    #[inline(always)]
+    fn poll_ring(&mut self, most: usize, mut f: impl FnMut(Message<'_>) -> bool) -> Polled {
         let Self { inbox, engine, reader, turn, .. } = self;
-        let Some(lane) = inbox.lane(*turn) else { return 0 };
+        let Some(lane) = inbox.lane(*turn) else { return Polled { count: 0, is_all: true } };
         let blocks = matches!(inbox.overflow, Overflow::Block { .. });
         let mut released = || {
             if blocks && inbox.space.is_armed_after_fence() {
@@ -246,6 +246,8 @@ pub struct Subscription {
     /// Takes the subscription out of the routes; the broker's part of unsubscribing.
     unroute: Option<Box<Unroute>>,
     batch: Vec<usize>,
+    /// Whether an iterator or stream has told of an end that is no close.
+    told_end: bool,
 }
 
 impl Subscription {
@@ -260,6 +262,7 @@ impl Subscription {
             event: None,
             unroute: Some(Box::new(unroute)),
             batch: Vec::new(),
+            told_end: false,
         }
     }
 
@@ -444,6 +447,17 @@ impl Subscription {
         Iter { subscription: self }
     }
 
+    /// What an iterator or stream makes of an error: a loss and an end that is no close are told
+    /// once, and after an end there is nothing more.
+    fn item_of(&mut self, error: RecvError) -> Option<Result<OwnedMessage, RecvError>> {
+        match error {
+            RecvError::Lagged(_) => Some(Err(error)),
+            RecvError::Closed => None,
+            _ if std::mem::replace(&mut self.told_end, true) => None,
+            _ => Some(Err(error)),
+        }
+    }
+
     fn check(&self) -> Result<(), RecvError> {
         check(self.receiver.engine.generation)
     }
@@ -555,13 +569,18 @@ impl Drop for Subscription {
         if self.receiver.engine.generation.is_over() {
             return;
         }
-        let inbox = Arc::clone(&self.receiver.inbox);
+        let Receiver { inbox, engine, .. } = &self.receiver;
+        let (inbox, engine) = (Arc::clone(inbox), Arc::clone(engine));
+        let unroute = self.unroute.take();
         inbox.advance(InboxState::Ended);
-        if let Some(unroute) = self.unroute.take() {
-            unroute(&inbox);
-        }
-        self.receiver.discard();
-        inbox.wake_all();
+        outside_filters(move || {
+            if let Some(unroute) = unroute {
+                unroute(&inbox);
+            }
+            // This one takes over from the one that is being dropped and receives no more.
+            Receiver::new(Arc::clone(&inbox), engine).discard();
+            inbox.wake_all();
+        });
     }
 }
 
@@ -630,8 +649,7 @@ impl Iterator for Iter<'_> {
     fn next(&mut self) -> Option<Self::Item> {
         match self.subscription.recv() {
             Ok(message) => Some(Ok(message.keep())),
-            Err(RecvError::Closed) => None,
-            Err(error) => Some(Err(error)),
+            Err(error) => self.subscription.item_of(error),
         }
     }
 }
@@ -657,8 +675,7 @@ impl futures_core::Stream for Subscription {
                     self.receiver.inbox.arrivals.cancel(|w| matches!(w, Waiter::Waker(_)));
                     return Poll::Ready(Some(Ok(kept)));
                 }
-                Err(TryRecvError::Recv(RecvError::Closed)) => return Poll::Ready(None),
-                Err(TryRecvError::Recv(error)) => return Poll::Ready(Some(Err(error))),
+                Err(TryRecvError::Recv(error)) => return Poll::Ready(self.item_of(error)),
                 Err(TryRecvError::Empty) if attempt == 0 => {
                     let arrivals = &self.receiver.inbox.arrivals;
                     arrivals.cancel(|waiter| matches!(waiter, Waiter::Waker(_)));

@@ -9,6 +9,8 @@
 //!
 //! Pair `asleep`: [`heavy_fence`] in `prepare` / [`light_fence`] before `is_armed`.
 
+#[cfg(not(slipring_loom))]
+use crate::contain::contain;
 use crate::sync::{AtomicBool, Mutex, Ordering, Thread, current_thread, heavy_fence, light_fence};
 use arrayvec::ArrayVec;
 
@@ -46,7 +48,12 @@ impl Waiter {
         match self {
             Self::Thread(thread) => thread.unpark(),
             #[cfg(not(slipring_loom))]
-            Self::Waker(waker) => waker.wake(),
+            Self::Waker(waker) => {
+                // A runtime that fails to wake its task harms that task alone.
+                if !contain(|| waker.wake()) {
+                    tracing::error!("a waker panicked");
+                }
+            }
             #[cfg(not(slipring_loom))]
             Self::Event(event) => event.set(),
             #[cfg(not(slipring_loom))]
@@ -84,9 +91,20 @@ impl WaitCell {
 
     /// Takes every waiter back that `is_mine` recognises.
     pub fn cancel(&self, is_mine: impl Fn(&Waiter) -> bool) {
-        let mut waiters = self.lock();
-        waiters.retain(|waiter| !is_mine(waiter));
-        self.armed.store(!waiters.is_empty(), Ordering::Relaxed);
+        loop {
+            let mut waiters = self.lock();
+            let found = waiters.iter().position(&is_mine);
+            let cancelled = found.map(|at| waiters.swap_remove(at));
+            self.armed.store(!waiters.is_empty(), Ordering::Relaxed);
+            drop(waiters);
+            match cancelled {
+                // Dropping a waker runs foreign code: without the lock.
+                #[cfg(not(slipring_loom))]
+                Some(Waiter::Waker(waker)) => _ = contain(|| drop(waker)),
+                Some(_) => {}
+                None => return,
+            }
+        }
     }
 
     /// Whether somebody waits whom `is_wanted` recognises.

@@ -20,16 +20,16 @@
 use crate::breaker::{Breaker, BreakerState};
 use crate::clock::Clock;
 use crate::config::{CircuitBreaker, WaitStrategy};
+use crate::contain::{contain, drop_quietly};
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
-use crate::interest::drop_quietly;
 use crate::lane::Next;
 use crate::message::Message;
 use crate::subscription::Receiver;
 use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Counter, Ordering};
 use crate::wait::{Schedule, Waiter};
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
@@ -97,24 +97,24 @@ pub(crate) type OnError = dyn FnMut(HandlerError<'_>) + Send;
 pub(crate) type OnLagged = dyn FnMut(u64) + Send;
 
 thread_local! {
-    /// The task whose handler this thread is running, 0 for none.
-    static RUNNING: Cell<u64> = const { Cell::new(0) };
+    /// The tasks that this thread is inside: the innermost last. There are several where a handler
+    /// ends another subscription, whose captures are dropped then.
+    static INSIDE: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Marks the thread as being inside a task.
-struct InsideHandler {
-    outer: u64,
-}
+struct InsideHandler;
 
 impl InsideHandler {
     fn enter(id: u64) -> Self {
-        Self { outer: RUNNING.replace(id) }
+        INSIDE.with_borrow_mut(|inside| inside.push(id));
+        Self
     }
 }
 
 impl Drop for InsideHandler {
     fn drop(&mut self) {
-        RUNNING.set(self.outer);
+        INSIDE.with_borrow_mut(|inside| inside.pop());
     }
 }
 
@@ -198,7 +198,7 @@ impl Task {
 
     /// Whether the calling thread is inside this task's handler.
     pub(crate) fn is_own_thread(&self) -> bool {
-        RUNNING.get() == self.inbox.id
+        INSIDE.with_borrow(|inside| inside.contains(&self.inbox.id))
     }
 
     /// Ends the task: its handler does not run any more when this returns, except when it is the
@@ -226,7 +226,7 @@ impl Task {
         true
     }
 
-    /// Waits until the task's worker is done with it for now.
+    /// Waits until the task's worker lets go of it.
     fn wait_for_handler(&self, deadline: Option<Instant>) -> bool {
         let Some(deadline) = deadline else {
             drop(self.lock());
@@ -254,8 +254,14 @@ impl Task {
             // What the handler has captured may end subscriptions when it is dropped, this one too.
             let _inside = InsideHandler::enter(self.inbox.id);
             ended.receiver.discard();
-            // A handler that panics when it is dropped harms nobody else.
-            drop(catch_unwind(AssertUnwindSafe(|| drop(ended))));
+            // What panics when it is dropped harms nobody else, nor what is dropped with it.
+            let Running { handler, on_error, on_lagged, .. } = ended;
+            let quiet = contain(|| drop(handler))
+                & contain(|| drop(on_error))
+                & contain(|| drop(on_lagged));
+            if !quiet {
+                tracing::error!(subscription = self.inbox.id, "what a handler captured panicked");
+            }
         }
     }
 
@@ -270,7 +276,7 @@ impl Task {
             }
             self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
         }
-        // Also where that was the last message for now: somebody waits for the handler's end.
+        // Also where that was the last message there is: somebody waits for the handler's end.
         if guard.is_none() || self.inbox.state() == InboxState::Ended {
             self.finish(&mut guard);
             drop(guard);
@@ -566,9 +572,16 @@ impl Workers {
         *self.alive() += 1;
         let pool = Arc::clone(self);
         let spawned = thread::Builder::new().name(name).spawn(move || {
-            work(&pool);
-            *pool.alive() -= 1;
-            pool.progress.notify_all();
+            /// Counts the thread as gone, however it goes.
+            struct Leaving(Arc<Workers>);
+            impl Drop for Leaving {
+                fn drop(&mut self) {
+                    *self.0.alive() -= 1;
+                    self.0.progress.notify_all();
+                }
+            }
+            let leaving = Leaving(pool);
+            work(&leaving.0);
         });
         match spawned {
             Ok(handle) => {

@@ -560,3 +560,25 @@ fn a_dropped_subscription_is_matched_no_more() {
     assert_eq!((receipt.matched, receipt.enqueued, receipt.dropped), (1, 1, 0));
     watchdog.until("both are queued", || stays.queued() == 2);
 }
+
+/// Goal: a subscription that is dropped inside a filter, which holds a shard, ends all the same.
+#[test]
+fn a_subscription_dropped_inside_a_filter_ends_without_a_hang() {
+    let watchdog = watchdog::watch(30);
+    let broker = Broker::in_memory();
+    let victim = std::sync::Mutex::new(Some(broker.subscribe("a").unwrap()));
+    let handled = broker.subscription("a").handler(|_| {}).unwrap();
+    let other_victim = std::sync::Mutex::new(Some(handled));
+    let _filtering = broker
+        .subscription("a")
+        .filter_fn(move |_| {
+            drop(victim.lock().unwrap().take());
+            drop(other_victim.lock().unwrap().take());
+            true
+        })
+        .open()
+        .unwrap();
+    broker.publish("a", "x").unwrap();
+    watchdog.until("both have ended", || broker.metrics().subscriptions.len() == 1);
+    assert_eq!(broker.publish("a", "y").unwrap().matched, 1);
+}

@@ -1,9 +1,10 @@
 //! The project's own commands, run as `cargo xtask <command>`.
 //!
-//! Each command is one file: `steps` (test), `tidy`, `mutations`, `compare` (bench-compare),
-//! `tsan`.
+//! Each command is one file: `steps` (test), `tidy`, `header`, `mutations`, `compare`
+//! (bench-compare), `tsan`.
 
 mod compare;
+mod header;
 mod layers;
 mod mutations;
 mod shell;
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask test [--no-skip]      everything a change must pass; --no-skip: a missing tool is a failure
 cargo xtask tidy                  layering, unsafe rooms, banned words, file lengths, SYNC pairs
+cargo xtask header [--check]       make include/slipring.h of ffi/src; --check: fail on a difference
 cargo xtask mutations [--only N]  weaken one ordering at a time: the loom model must notice
 cargo xtask tsan                  the stress tests under ThreadSanitizer, on nightly
 cargo xtask bench-compare [--only A,B] [--quick] [--check]
@@ -30,6 +32,8 @@ fn main() -> ExitCode {
         ["test"] => steps::run(steps::Missing::Skip),
         ["test", "--no-skip"] => steps::run(steps::Missing::Fail),
         ["tidy"] => tidy::run(),
+        ["header"] => header::write(),
+        ["header", "--check"] => header::check(),
         ["mutations"] => mutations::run(None),
         ["mutations", "--only", name] => mutations::run(Some(name)),
         ["tsan"] => tsan::run(),

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{shell, tidy};
+use crate::{header, shell, tidy};
 
 /// What a missing tool means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,6 +53,7 @@ const STEPS: &[Step] = &[
         cargo(&["fmt", "--manifest-path", "benches/compare/Cargo.toml", "--check"])
     }),
     step("tidy", None, tidy::run),
+    step("header", None, header::check),
     step("clippy", Some(&CLIPPY), || {
         cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
     }),

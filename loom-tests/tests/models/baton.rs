@@ -98,17 +98,86 @@ fn three_threads_lose_no_job() {
     compete(3, 1, 3);
 }
 
-/// A thread that parks may wake for no reason: what it finds then must be whole.
+/// Each thread earns the bias whenever it comes twice in a row, and the others revoke it: also one
+/// whose own bias was revoked while it was about to use it.
+fn compete_for_the_bias(threads: usize, rounds: [usize; 3], preemptions: usize) {
+    check(preemptions, move || {
+        let baton = Arc::new(Baton::new(Count::default()));
+        // Biased to this thread.
+        assert_eq!((run_one(&baton), run_one(&baton)), (1, 2));
+        let others: Vec<_> = (1..threads)
+            .map(|thread| {
+                let baton = Arc::clone(&baton);
+                thread::spawn(move || {
+                    (0..rounds[thread]).for_each(|_| _ = run_one(&baton));
+                })
+            })
+            .collect();
+        (0..rounds[0]).for_each(|_| _ = run_one(&baton));
+        others.into_iter().for_each(|other| other.join().unwrap());
+        let all = 2 + rounds[..threads].iter().sum::<usize>() as u32;
+        assert_eq!(baton.run(|count| count.jobs), all, "each job ran once, alone");
+    });
+}
+
+#[test]
+fn a_revoked_owner_disturbs_no_later_one() {
+    compete_for_the_bias(2, [1, 3, 0], 3);
+}
+
+#[test]
+fn two_threads_take_the_bias_from_each_other() {
+    compete_for_the_bias(2, [3, 3, 0], 2);
+}
+
+#[test]
+fn three_threads_take_the_bias_from_each_other() {
+    compete_for_the_bias(3, [1, 2, 1], 2);
+}
+
+/// A holder that leaves the baton biased finds a job: it serves only if the bias is still its own.
+#[test]
+fn a_bias_that_was_revoked_at_once_is_not_taken_back() {
+    check(3, || {
+        let baton = Arc::new(Baton::new(Count::default()));
+        run_one(&baton);
+        let others = [3, 1].map(|rounds| {
+            let baton = Arc::clone(&baton);
+            thread::spawn(move || (0..rounds).for_each(|_| _ = run_one(&baton)))
+        });
+        run_one(&baton);
+        others.into_iter().for_each(|other| other.join().unwrap());
+        assert_eq!(baton.run(|count| count.jobs), 6);
+    });
+}
+
+#[test]
+fn a_job_that_is_left_revokes_the_bias() {
+    check(3, || {
+        let baton = Arc::new(Baton::new(Count::default()));
+        let theirs = Arc::clone(&baton);
+        run_one(&baton);
+        let other = thread::spawn(move || theirs.leave(|count| count.jobs += 1));
+        (0..2).for_each(|_| _ = run_one(&baton));
+        other.join().unwrap();
+        assert_eq!(baton.run(|count| count.jobs), 4);
+    });
+}
+
+/// A thread that parks may wake for no reason: it then looks whether its job is done.
 #[test]
 fn a_stray_wake_up_changes_nothing() {
     check(3, || {
         let baton = Arc::new(Baton::new(Count::default()));
-        let theirs = Arc::clone(&baton);
-        // The stray goes to the thread that does nothing but run: loom's own join minds it.
-        let other = thread::spawn(move || run_one(&theirs));
-        other.thread().unpark();
-        run_one(&baton);
-        other.join().unwrap();
+        let owners = [0, 1].map(|_| {
+            let baton = Arc::clone(&baton);
+            thread::spawn(move || run_one(&baton))
+        });
+        // Loom lets a thread that joins be woken wrongly: this one wakes others, and parks nowhere.
+        owners.iter().for_each(|owner| owner.thread().unpark());
+        let mut orders = owners.map(|owner| owner.join().unwrap());
+        orders.sort_unstable();
+        assert_eq!(orders, [1, 2]);
     });
 }
 

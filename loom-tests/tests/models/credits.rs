@@ -79,19 +79,33 @@ fn two_blocked_publishers_both_get_through() {
     });
 }
 
-#[test]
-fn a_waiting_consumer_is_woken_by_a_publish() {
-    check(3, || {
+/// The first publish after a change of routes makes the lane; the next ones go the short way.
+fn wakes_a_waiting_consumer(before: u64) {
+    check(3, move || {
         let world = Arc::new(World::new(BUDGET, false));
-        let mut consumer = world.subscribe(1, Overflow::DropNewest, 1, false);
+        let mut consumer = world.subscribe(1, Overflow::DropNewest, 2, false);
+        for n in 0..before {
+            assert_eq!(world.publish(8), ENQUEUED);
+            assert_eq!(consumer.next(&world), Received::Message(n));
+        }
         let theirs = Arc::clone(&world);
         let publisher = thread::spawn(move || {
             assert_eq!(theirs.publish(8), ENQUEUED);
         });
         assert!(consumer.wait(&world));
-        assert_eq!(consumer.next(&world), Received::Message(0));
+        assert_eq!(consumer.next(&world), Received::Message(before));
         publisher.join().unwrap();
     });
+}
+
+#[test]
+fn a_waiting_consumer_is_woken_by_the_first_publish() {
+    wakes_a_waiting_consumer(0);
+}
+
+#[test]
+fn a_waiting_consumer_is_woken_by_a_later_publish() {
+    wakes_a_waiting_consumer(1);
 }
 
 #[test]

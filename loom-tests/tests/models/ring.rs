@@ -102,6 +102,75 @@ fn batches_pass_as_single_words_do() {
     passes(2, 4, 2);
 }
 
+/// The short ways of both ends, with words that agree in all bits or in none that tell them apart.
+/// Each message has a cell of its own.
+#[test]
+fn words_drained_are_those_pushed_one_by_one() {
+    const COUNT: u64 = 4;
+    for (start, same) in [(0, !0b111), (u32::MAX as u64, 0), (u64::MAX - 1, 0)] {
+        check(2, move || {
+            let (mut producer, mut consumer) = ring(2, start);
+            let cells = cells(COUNT as usize);
+            let theirs = Arc::clone(&cells);
+            let publisher = thread::spawn(move || {
+                let mut lost = 0;
+                for n in 0..COUNT {
+                    if producer.free(1) == 1 {
+                        write(&theirs, n, n);
+                        if !producer.try_push_one(word(n)) {
+                            producer.push(&[word(n)]);
+                        }
+                    } else {
+                        producer.lose(1);
+                        lost += 1;
+                    }
+                }
+                lost
+            });
+            let (mut next, mut told) = (0, 0);
+            let mut step = |consumer: &mut Consumer| {
+                let taken = consumer.drain(
+                    2,
+                    same,
+                    |_, _| (),
+                    || (),
+                    |got| {
+                        assert_eq!(got, word(next), "in order, behind exactly what was lost");
+                        assert_eq!(read(&cells, next), next);
+                        next += 1;
+                        true
+                    },
+                );
+                let mut passed = taken > 0;
+                let lost = match consumer.peek() {
+                    Slot::Loss(lost) => lost,
+                    Slot::Empty => consumer.loss_at_end(),
+                    // With the mark of a loss that was told already, or pushed just now.
+                    Slot::Word(got) => {
+                        assert_eq!(got, word(next));
+                        assert_eq!(read(&cells, next), next);
+                        consumer.advance();
+                        consumer.release();
+                        next += 1;
+                        passed = true;
+                        0
+                    }
+                };
+                consumer.acknowledge_loss(lost);
+                next += lost;
+                told += lost;
+                passed || lost > 0
+            };
+            for _ in 0..2 {
+                step(&mut consumer);
+            }
+            let lost = publisher.join().unwrap();
+            while step(&mut consumer) {}
+            assert_eq!((next, told), (COUNT, lost), "every message is delivered or told as lost");
+        });
+    }
+}
+
 /// Pushes what fits and loses the rest; the consumer must be able to say after every step exactly
 /// which message comes next.
 fn tells_losses(capacity: usize, count: u64) {

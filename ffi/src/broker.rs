@@ -1,0 +1,303 @@
+//! The broker: opening, topics by name, subscribing, closing.
+#![expect(unsafe_code, reason = "exported names")]
+
+use crate::callback::User;
+use crate::handle::Caller;
+use crate::last_error::Failure;
+use crate::options::{slipring_broker_options, slipring_subscription_options};
+use crate::panic::entry;
+use crate::status::slipring_status;
+use crate::text::slipring_text;
+use crate::topic::{slipring_receipt, slipring_topic};
+use slipring_core::{Broker, SubscriptionBuilder};
+use std::ffi::c_char;
+use std::time::Duration;
+
+/// A broker inside this process. Usable from all threads at once, and from inside handlers. Free it
+/// with `slipring_broker_free`.
+#[derive(Debug)]
+pub struct slipring_broker {
+    pub(crate) broker: Broker,
+}
+
+/// What closing left. It will not grow.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct slipring_close_report {
+    /// Messages that were queued for handlers and not handled in time. They are lost.
+    pub unhandled: u64,
+    /// Messages that are queued for subscriptions that are pulled. They can still be received.
+    pub unreceived: u64,
+    /// 1 if a handler was still running. It runs to its end, and is then not called again.
+    pub handler_running: u32,
+    /// Not used: 0.
+    pub reserved: u32,
+}
+
+/// A partition of a topic. It will not grow.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct slipring_partition {
+    /// The offset that its next message gets: as many were published.
+    pub next_offset: u64,
+    /// Its number, unique in the broker.
+    pub id: u32,
+    /// The shard that it lives on.
+    pub shard: u32,
+}
+
+/// Opens a broker in memory. `options` may be NULL for the defaults. Errors: EINVAL, ERANGE,
+/// ETHREAD. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_open(
+    options: *const slipring_broker_options,
+    broker: *mut *mut slipring_broker,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let options = c.sized(options, "options")?;
+            let out = c.out(broker, "broker")?;
+            let broker = options.apply(Broker::builder())?.build()?;
+            out.give(slipring_broker { broker });
+            Ok(())
+        })
+    }
+}
+
+/// Closes the broker: stops intake, gives handlers `deadline_ns` to handle what is queued, and
+/// stops all threads. Publishers and consumers that wait wake with CLOSED; what is queued for
+/// subscriptions that are pulled can still be received. `report` may be NULL.
+///
+/// May be called from inside a handler, which then is not waited for. Closing again does nothing,
+/// and neither does closing from inside a filter function. Errors: EINVAL. Waits for handlers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_close(
+    broker: *const slipring_broker,
+    deadline_ns: u64,
+    report: *mut slipring_close_report,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let broker = c.get(broker, "broker")?;
+            let out = c.optional_out(report, "report")?;
+            let report = broker.broker.close(Duration::from_nanos(deadline_ns));
+            out.write(slipring_close_report {
+                unhandled: report.unhandled,
+                unreceived: report.unreceived,
+                handler_running: u32::from(report.handler_running),
+                reserved: 0,
+            });
+            Ok(())
+        })
+    }
+}
+
+/// Frees the handle and sets the pointer to NULL; the broker closes as with `slipring_broker_close`
+/// and no time to wait. Topics and subscriptions may be freed later. NULL, or a pointer to NULL, is
+/// no error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_free(broker: *mut *mut slipring_broker) {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            drop(c.take(broker));
+            Ok(())
+        })
+    };
+}
+
+/// The topic `name`, to publish to; creates it, if the broker does that. Errors: EINVAL, EUTF8,
+/// ENAME, ENOTOPIC, CLOSED, EFILTERING, EFORKED. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_topic(
+    broker: *const slipring_broker,
+    name: *const c_char,
+    name_len: usize,
+    topic: *mut *mut slipring_topic,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let broker = c.get(broker, "broker")?;
+            let name = c.text(name, name_len, "name")?;
+            let out = c.out(topic, "topic")?;
+            let topic = broker.broker.topic(name)?;
+            out.give(slipring_topic { topic });
+            Ok(())
+        })
+    }
+}
+
+/// Creates the topic `name` with `partitions` partitions, 1 to 1024. `topic` may be NULL. Errors:
+/// those of `slipring_broker_topic`, EEXIST, ERANGE. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_create_topic(
+    broker: *const slipring_broker,
+    name: *const c_char,
+    name_len: usize,
+    partitions: u32,
+    topic: *mut *mut slipring_topic,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let broker = c.get(broker, "broker")?;
+            let name = c.text(name, name_len, "name")?;
+            let out = c.optional_out(topic, "topic")?;
+            let topic = broker.broker.create_topic(name, partitions as usize)?;
+            out.give(slipring_topic { topic });
+            Ok(())
+        })
+    }
+}
+
+/// Deletes the topic `name`: handles to it refuse to publish (EDELETED), and its messages are not
+/// replayed any more. What is queued already is still delivered. Errors: EINVAL, EUTF8, ENOTOPIC,
+/// EFILTERING, EFORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_delete_topic(
+    broker: *const slipring_broker,
+    name: *const c_char,
+    name_len: usize,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let broker = c.get(broker, "broker")?;
+            let name = c.text(name, name_len, "name")?;
+            Ok(broker.broker.delete_topic(name)?)
+        })
+    }
+}
+
+/// Names of up to `most` topics that match `pattern`, in order, from the one after `after` on
+/// (NULL: from the first), each ending in a newline, which no name contains. Errors: EINVAL, EUTF8,
+/// ENAME, EFILTERING, EFORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_topics(
+    broker: *const slipring_broker,
+    pattern: *const c_char,
+    pattern_len: usize,
+    after: *const c_char,
+    after_len: usize,
+    most: usize,
+    names: *mut *mut slipring_text,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let broker = c.get(broker, "broker")?;
+            let pattern = c.text(pattern, pattern_len, "pattern")?;
+            let after = c.optional_text(after, after_len, "after")?;
+            let out = c.out(names, "names")?;
+            let mut names = broker.broker.topics(pattern, after, most)?.join("\n");
+            if !names.is_empty() {
+                names.push('\n');
+            }
+            out.give(slipring_text::new(names));
+            Ok(())
+        })
+    }
+}
+
+/// The partitions of the topic `name`: writes up to `partitions_len` of them to `partitions`, which
+/// may be NULL if that is 0, and how many there are to `count`, which may be NULL. Errors: EINVAL,
+/// EUTF8, ENOTOPIC, EFILTERING, EFORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_describe_topic(
+    broker: *const slipring_broker,
+    name: *const c_char,
+    name_len: usize,
+    partitions: *mut slipring_partition,
+    partitions_len: usize,
+    count: *mut usize,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let broker = c.get(broker, "broker")?;
+            let name = c.text(name, name_len, "name")?;
+            let out = c.out_array(partitions, partitions_len, "partitions")?;
+            let count = c.optional_out(count, "count")?;
+            let topic = broker.broker.describe_topic(name)?;
+            count.write(out.fill(topic.partitions.iter().map(|partition| slipring_partition {
+                next_offset: partition.next_offset,
+                id: partition.id,
+                shard: partition.shard as u32,
+            })));
+            Ok(())
+        })
+    }
+}
+
+/// Publishes one message of bytes alone to the topic `name`. Publishers that stay hold on to a
+/// topic instead of looking it up every time. Errors and waiting: as `slipring_broker_topic` and
+/// `slipring_topic_publish`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_publish(
+    broker: *const slipring_broker,
+    name: *const c_char,
+    name_len: usize,
+    payload: *const u8,
+    payload_len: usize,
+    receipt: *mut slipring_receipt,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let broker = c.get(broker, "broker")?;
+            let name = c.text(name, name_len, "name")?;
+            let payload = c.array(payload, payload_len, "payload")?;
+            let receipt = c.optional_out(receipt, "receipt")?;
+            receipt.write(broker.broker.publish(name, payload)?.into());
+            Ok(())
+        })
+    }
+}
+
+impl<'c> Caller<'c> {
+    /// A subscription to be opened; `filter` is the options' user data, which is let go of also if
+    /// this fails.
+    pub(crate) fn subscription(
+        self,
+        broker: *const slipring_broker,
+        pattern: (*const c_char, usize),
+        options: &slipring_subscription_options,
+        filter_user: User,
+    ) -> Result<SubscriptionBuilder<'c>, Failure> {
+        let broker = self.get(broker, "broker")?;
+        let pattern = self.text(pattern.0, pattern.1, "pattern")?;
+        let mut builder = broker
+            .broker
+            .subscription(pattern)
+            .capacity(options.capacity())
+            .overflow(options.overflow()?)
+            .start(options.start()?)
+            .wait(options.wait()?);
+        if let Some(name) = self.optional_text(options.name, options.name_len, "name")? {
+            builder = builder.name(name);
+        }
+        for pattern in self.array(options.patterns, options.patterns_len, "patterns")? {
+            builder = builder.pattern(self.text(pattern.data, pattern.len, "patterns")?);
+        }
+        let expression = self.optional_text(options.filter, options.filter_len, "filter")?;
+        if let Some(expression) = expression {
+            builder = builder.filter(expression);
+        }
+        if let Some(function) = options.filter_fn {
+            if expression.is_some() {
+                return Err(Failure::invalid("filter and filter_fn: only one can be set"));
+            }
+            builder = builder.filter_fn(move |message| filter_user.wants(Some(function), message));
+        }
+        if options.dedicated_thread != 0 {
+            builder = builder.dedicated_thread();
+        }
+        if let Some(breaker) = options.breaker() {
+            builder = builder.circuit_breaker(breaker);
+        }
+        Ok(builder)
+    }
+}

@@ -1,0 +1,114 @@
+//! Functions of the caller, and the user data that comes with them.
+#![expect(unsafe_code, reason = "calls functions of the caller")]
+
+use crate::message::{self, slipring_message};
+use slipring_core::Message;
+use std::cell::Cell;
+use std::ffi::c_void;
+
+/// Is called with a message, which is valid until it returns.
+///
+/// A function that is called by the library must return: it must not `longjmp`, end its thread or
+/// let a C++ exception out.
+pub type slipring_message_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, message: *const slipring_message)>;
+
+/// Says whether a message is wanted: not 0 for yes.
+pub type slipring_filter_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, message: *const slipring_message) -> i32>;
+
+/// Handles a message: returns 0 if that succeeded, and any other number if it failed.
+pub type slipring_handler_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, message: *const slipring_message) -> i32>;
+
+/// Is told how many messages were lost before the next one.
+pub type slipring_lagged_fn = Option<unsafe extern "C" fn(user: *mut c_void, lost: u64)>;
+
+/// Is told of a message that the handler failed on, and what it returned.
+pub type slipring_failed_fn = Option<
+    unsafe extern "C" fn(user: *mut c_void, message: *const slipring_message, returned: i32),
+>;
+
+/// Lets go of user data.
+pub type slipring_user_free_fn = Option<unsafe extern "C" fn(user: *mut c_void)>;
+
+thread_local! {
+    /// Whether this thread is inside a filter function of the caller.
+    static FILTERING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the caller of an entry is a filter function, which must not wait: a shard is held.
+pub(crate) fn is_inside_filter() -> bool {
+    FILTERING.get()
+}
+
+/// The user data of callbacks; let go of exactly once, when this is dropped.
+#[derive(Debug)]
+pub(crate) struct User {
+    user: *mut c_void,
+    free: slipring_user_free_fn,
+}
+
+// SAFETY: the header says which threads user data is used and let go of on, and the caller has
+// accepted that by giving it.
+unsafe impl Send for User {}
+// SAFETY: the same.
+unsafe impl Sync for User {}
+
+impl User {
+    pub(crate) fn new(user: *mut c_void, free: slipring_user_free_fn) -> Self {
+        Self { user, free }
+    }
+
+    /// Calls a function that answers with a number; 0 if there is no function.
+    pub(crate) fn ask(&self, function: slipring_handler_fn, message: &Message<'_>) -> i32 {
+        let view = message::view(message);
+        // SAFETY: a function of the caller, given for this.
+        function.map_or(0, |function| unsafe { function(self.user, &raw const view) })
+    }
+
+    /// Calls a filter function.
+    pub(crate) fn wants(&self, function: slipring_filter_fn, message: &Message<'_>) -> bool {
+        let outer = FILTERING.replace(true);
+        let wanted = self.ask(function, message) != 0;
+        FILTERING.set(outer);
+        wanted
+    }
+
+    pub(crate) fn tell(&self, function: slipring_message_fn, message: &Message<'_>) {
+        let view = message::view(message);
+        if let Some(function) = function {
+            // SAFETY: a function of the caller, given for this.
+            unsafe { function(self.user, &raw const view) }
+        }
+    }
+
+    pub(crate) fn tell_lagged(&self, function: slipring_lagged_fn, lost: u64) {
+        if let Some(function) = function {
+            // SAFETY: a function of the caller, given for this.
+            unsafe { function(self.user, lost) }
+        }
+    }
+
+    pub(crate) fn tell_failed(
+        &self,
+        function: slipring_failed_fn,
+        message: &Message<'_>,
+        returned: i32,
+    ) {
+        let view = message::view(message);
+        if let Some(function) = function {
+            // SAFETY: a function of the caller, given for this.
+            unsafe { function(self.user, &raw const view, returned) }
+        }
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        if let Some(free) = self.free {
+            // SAFETY: a function of the caller, given for this, and called this once.
+            unsafe { free(self.user) }
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Subscriptions whose messages go to a function.
+#![expect(unsafe_code, reason = "exported names")]
+
+use crate::broker::slipring_broker;
+use crate::callback::{
+    User, is_inside_filter, slipring_failed_fn, slipring_handler_fn, slipring_lagged_fn,
+    slipring_user_free_fn,
+};
+use crate::last_error::Failure;
+use crate::options::{slipring_subscription_options, time};
+use crate::panic::entry;
+use crate::status::slipring_status;
+use slipring_core::HandlerSubscription;
+use std::ffi::{c_char, c_void};
+use std::fmt;
+use std::sync::Arc;
+
+/// A handler: functions, and the user data that is handed to them.
+///
+/// Guarantees: the functions are called one at a time, in the order of the messages, on a delivery
+/// worker or the handler's own thread, not always the same one. None of them is called any more
+/// when unsubscribing has returned. `user_free` is called exactly once, after the last of them, on
+/// any thread: also if subscribing fails, and before unsubscribing returns, except from inside the
+/// handler itself, where it follows when the handler has returned.
+///
+/// From inside the functions everything is allowed: publish, subscribe, unsubscribe this or another
+/// subscription, close or free the broker.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct slipring_handler {
+    /// Handles a message. Not NULL.
+    pub handle: slipring_handler_fn,
+    /// Is told of messages that were lost, between the calls of `handle` where they are missing.
+    /// May be NULL.
+    pub lagged: slipring_lagged_fn,
+    /// Is told of every failure, after it was counted. May be NULL.
+    pub failed: slipring_failed_fn,
+    /// Handed to the functions.
+    pub user: *mut c_void,
+    /// Lets go of `user`. May be NULL.
+    pub user_free: slipring_user_free_fn,
+}
+
+/// A subscription whose messages go to a handler. Usable from all threads at once; it ends once,
+/// with `slipring_handler_subscription_free` or `slipring_handler_subscription_detach`.
+#[derive(Debug)]
+pub struct slipring_handler_subscription {
+    subscription: HandlerSubscription,
+    /// It was unsubscribed from, and its handler was still running.
+    ended: bool,
+}
+
+/// A handler's failure: the number that it returned.
+struct Returned(i32);
+
+impl fmt::Display for Returned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Subscribes to `pattern`; `handler`, which is copied, is called with every message, possibly
+/// before this has returned. `options` may be NULL for the defaults, and is used up as
+/// `slipring_broker_subscribe` says; so is `handler` as soon as it is not NULL.
+///
+/// Errors: as `slipring_broker_subscribe`, and ETHREAD.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_subscribe_handler(
+    broker: *const slipring_broker,
+    pattern: *const c_char,
+    pattern_len: usize,
+    options: *const slipring_subscription_options,
+    handler: *const slipring_handler,
+    subscription: *mut *mut slipring_handler_subscription,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            // Both are let go of whatever goes wrong from here on.
+            let handler = c.optional(handler, "handler").map(|handler| {
+                let handler = handler?;
+                Some((*handler, User::new(handler.user, handler.user_free)))
+            });
+            let options = c.sized(options, "options")?;
+            let filter_user = User::new(options.filter_user, options.filter_user_free);
+            let (handler, user) = handler?.ok_or_else(|| Failure::invalid("handler is NULL"))?;
+            if handler.handle.is_none() {
+                return Err(Failure::invalid("handler.handle is NULL"));
+            }
+            let out = c.out(subscription, "subscription")?;
+            let mut builder =
+                c.subscription(broker, (pattern, pattern_len), &options, filter_user)?;
+            let user = Arc::new(user);
+            let (handle, lagged, failed) = (handler.handle, handler.lagged, handler.failed);
+            if lagged.is_some() {
+                let user = Arc::clone(&user);
+                builder = builder.on_lagged(move |lost| user.tell_lagged(lagged, lost));
+            }
+            if failed.is_some() {
+                let user = Arc::clone(&user);
+                builder = builder.on_error(move |error| {
+                    let returned = error.reason.parse().unwrap_or(i32::MIN);
+                    user.tell_failed(failed, &error.message, returned);
+                });
+            }
+            let subscription = builder.handler(move |message| match user.ask(handle, message) {
+                0 => Ok(()),
+                returned => Err(Returned(returned)),
+            })?;
+            out.give(slipring_handler_subscription { subscription, ended: false });
+            Ok(())
+        })
+    }
+}
+
+/// Number of the subscription, unique in the broker; 0 if `subscription` is NULL. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_handler_subscription_id(
+    subscription: *const slipring_handler_subscription,
+) -> u64 {
+    let mut id = 0;
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            id = c.get(subscription, "subscription")?.subscription.id();
+            Ok(())
+        })
+    };
+    id
+}
+
+/// Messages queued and not handed to the handler yet. Errors: EINVAL. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_handler_subscription_queued(
+    subscription: *const slipring_handler_subscription,
+    queued: *mut u64,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let subscription = c.get(subscription, "subscription")?;
+            c.out(queued, "queued")?.write(subscription.subscription.queued());
+            Ok(())
+        })
+    }
+}
+
+/// Unsubscribes, frees the handle and sets the pointer to NULL: when this returns, the handler does
+/// not run any more and is not called again. What was queued is thrown away. From inside the
+/// handler itself it returns at once. NULL, or a pointer to NULL, is no error.
+///
+/// Waits for a running handler, except from inside a filter function. Two handlers that unsubscribe each other at the same time would
+/// wait for ever: `slipring_handler_subscription_unsubscribe` has a limit.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_handler_subscription_free(
+    subscription: *mut *mut slipring_handler_subscription,
+) {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            match c.take(subscription) {
+                // Dropping it would not wait any more.
+                Some(handle) if handle.ended && !is_inside_filter() => {
+                    handle.subscription.unsubscribe();
+                }
+                handle => drop(handle),
+            }
+            Ok(())
+        })
+    };
+}
+
+/// The same, waiting for a running handler for at most `timeout_ns`. TIMEOUT if it was still
+/// running: it is not called again, and the handle stays, to be freed later. Errors: EINVAL, EFILTERING.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_handler_subscription_unsubscribe(
+    subscription: *mut *mut slipring_handler_subscription,
+    timeout_ns: u64,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            if is_inside_filter() {
+                return Err(Failure::error(
+                    slipring_status::SLIPRING_EFILTERING,
+                    "a filter function may not wait for a handler",
+                ));
+            }
+            let back = c.out(subscription, "subscription")?;
+            let handle =
+                c.take(subscription).ok_or_else(|| Failure::invalid("subscription is NULL"))?;
+            match time(timeout_ns) {
+                None => handle.subscription.unsubscribe(),
+                Some(timeout) => {
+                    let ended = handle.subscription.unsubscribe_timeout(timeout);
+                    if let Err(subscription) = ended {
+                        back.give(slipring_handler_subscription { subscription, ended: true });
+                        return Err(Failure::outcome(slipring_status::SLIPRING_TIMEOUT));
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Lets the handler run until the broker closes, frees the handle and sets the pointer to NULL.
+/// NULL, or a pointer to NULL, is no error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_handler_subscription_detach(
+    subscription: *mut *mut slipring_handler_subscription,
+) {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            if let Some(handle) = c.take(subscription) {
+                handle.subscription.detach();
+            }
+            Ok(())
+        })
+    };
+}

@@ -1,0 +1,24 @@
+//! The C ABI of slipring: `libslipring.so`, `libslipring.a` and `include/slipring.h`.
+//!
+//! The header is the manual; `cargo xtask header` makes it from the comments of these files, which
+//! is why they are written for a reader of C. Every entry goes through [`panic::entry`], which
+//! catches panics and turns errors into a status and the thread's last error; every pointer of the
+//! caller is looked at in `handle.rs`, and nowhere else.
+#![expect(non_camel_case_types, reason = "the types have the names of the header")]
+#![expect(clippy::missing_safety_doc, reason = "the head of the header says it for all functions")]
+
+pub mod broker;
+pub mod callback;
+pub mod handle;
+pub mod handler;
+pub mod last_error;
+pub mod loan;
+pub mod message;
+pub mod metrics;
+pub mod options;
+pub mod panic;
+pub mod status;
+pub mod subscription;
+pub mod text;
+pub mod topic;
+pub mod version;

@@ -1,0 +1,330 @@
+//! Messages: as they are published, as they are received, and kept.
+#![expect(unsafe_code, reason = "exported names, and views that point at what they are views of")]
+
+use crate::handle::{self, Caller};
+use crate::last_error::Failure;
+use crate::panic::{entry, guarded};
+use crate::status::slipring_status;
+use slipring_core::{Message, NewMessage, OwnedMessage};
+use std::ffi::c_char;
+use std::ptr;
+
+/// A text: UTF-8, not ending in NUL.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct slipring_text_view {
+    /// Its first byte; NULL where there is no text.
+    pub data: *const c_char,
+    /// Its length in bytes.
+    pub len: usize,
+}
+
+/// An attribute of a message.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct slipring_attribute {
+    /// 1 to 256 bytes.
+    pub key: slipring_text_view,
+    /// Up to 1024 bytes.
+    pub value: slipring_text_view,
+}
+
+/// A message to be published. Everything in it is borrowed for the call alone. All zeroes is a
+/// message without anything. It will not grow, so that arrays of it can cross.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct slipring_new_message {
+    /// Opaque bytes; may be NULL if `payload_len` is 0.
+    pub payload: *const u8,
+    /// Bytes of the payload.
+    pub payload_len: usize,
+    /// Ordering key, up to 1024 bytes: messages with the same key share a partition and keep their
+    /// order. `data` NULL: none.
+    pub key: slipring_text_view,
+    /// An id of the publisher's own, 1 to 255 bytes. `data` NULL: one is derived from the place.
+    pub id: slipring_text_view,
+    /// Up to 100 attributes with different keys; may be NULL if there are none.
+    pub attributes: *const slipring_attribute,
+    /// How many attributes.
+    pub attributes_len: usize,
+}
+
+/// A message where it lies: reading it copies nothing. Valid as long as the function says that it
+/// came from; `slipring_message_keep` makes it outlive that. It will not grow, so that arrays of it
+/// can cross. Other threads may read it meanwhile.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct slipring_message {
+    /// The payload; never NULL.
+    pub payload: *const u8,
+    /// Bytes of the payload.
+    pub payload_len: usize,
+    /// Name of the topic.
+    pub topic: slipring_text_view,
+    /// The ordering key; `data` is NULL if it has none.
+    pub key: slipring_text_view,
+    /// Position in the partition, from 0.
+    pub offset: u64,
+    /// When it was published: microseconds since the Unix epoch.
+    pub published_us: u64,
+    /// Number of the partition, unique in the broker.
+    pub partition: u32,
+    /// How many attributes it has.
+    pub attributes_len: u32,
+    /// For the library. A copy of this struct is as good as the struct, and lives as long.
+    pub internal: *const std::ffi::c_void,
+}
+
+/// A message that was kept: it outlives the subscription and the broker. Usable from all threads at
+/// once. Free it with `slipring_kept_free`.
+#[derive(Debug)]
+pub struct slipring_kept {
+    /// Borrows from `message`, which does not move: it is in the handle's box.
+    view: Option<Message<'static>>,
+    message: OwnedMessage,
+}
+
+pub(crate) fn text_view(text: &str) -> slipring_text_view {
+    slipring_text_view { data: text.as_ptr().cast(), len: text.len() }
+}
+
+const NO_TEXT: slipring_text_view = slipring_text_view { data: ptr::null(), len: 0 };
+
+fn attribute_view((key, value): (&str, &str)) -> slipring_attribute {
+    slipring_attribute { key: text_view(key), value: text_view(value) }
+}
+
+/// The view of a message; lives as long as the reference.
+#[inline]
+pub(crate) fn view(message: &Message<'_>) -> slipring_message {
+    let payload = message.payload();
+    slipring_message {
+        payload: payload.as_ptr(),
+        payload_len: payload.len(),
+        topic: text_view(message.topic()),
+        key: message.key().map_or(NO_TEXT, text_view),
+        offset: message.offset(),
+        published_us: message.published_us(),
+        partition: message.partition(),
+        attributes_len: message.attributes().len() as u32,
+        internal: ptr::from_ref(message).cast(),
+    }
+}
+
+/// Makes a message outlive its borrow.
+///
+/// # Safety
+/// It is not used any more when what it borrows from is given up.
+pub(crate) unsafe fn extend(message: Message<'_>) -> Message<'static> {
+    // SAFETY: only the lifetime changes, and the caller answers for it.
+    unsafe { std::mem::transmute::<Message<'_>, Message<'static>>(message) }
+}
+
+impl<'c> Caller<'c> {
+    /// The message that a view is of.
+    pub(crate) fn message(self, view: *const slipring_message) -> Result<&'c Message<'c>, Failure> {
+        let view = self.get(view, "message")?;
+        self.get(view.internal.cast::<Message<'c>>(), "message.internal")
+    }
+
+    fn view_text(self, view: slipring_text_view, what: &str) -> Result<&'c str, Failure> {
+        self.text(view.data, view.len, what)
+    }
+
+    /// Calls `f` with the message that `new` describes, its attributes in `room`.
+    pub(crate) fn new_message<'r>(
+        self,
+        new: &slipring_new_message,
+        room: &'r mut Vec<(&'c str, &'c str)>,
+    ) -> Result<NewMessage<'r>, Failure>
+    where
+        'c: 'r,
+    {
+        room.clear();
+        let mut message = self.head(new)?;
+        if new.attributes_len > 0 {
+            self.attributes(new, room)?;
+            message.attributes = room;
+        }
+        Ok(message)
+    }
+
+    /// The message that `new` describes, without its attributes.
+    #[inline]
+    fn head(self, new: &slipring_new_message) -> Result<NewMessage<'c>, Failure> {
+        Ok(NewMessage {
+            payload: self.array(new.payload, new.payload_len, "payload")?,
+            key: self.optional_text(new.key.data, new.key.len, "key")?,
+            id: self.optional_text(new.id.data, new.id.len, "id")?,
+            attributes: &[],
+        })
+    }
+
+    #[cold]
+    fn attributes(
+        self,
+        new: &slipring_new_message,
+        room: &mut Vec<(&'c str, &'c str)>,
+    ) -> Result<(), Failure> {
+        let attributes = self.array(new.attributes, new.attributes_len, "attributes")?;
+        if attributes.len() > MOST_ATTRIBUTES {
+            return Err(Failure::error(
+                slipring_status::SLIPRING_EMESSAGE,
+                format_args!("{} attributes are over the limit of 100", attributes.len()),
+            ));
+        }
+        for attribute in attributes {
+            let key = self.view_text(attribute.key, "attribute key")?;
+            room.push((key, self.view_text(attribute.value, "attribute value")?));
+        }
+        Ok(())
+    }
+
+    /// The messages of a batch, with the attributes of all in `room`.
+    pub(crate) fn new_messages<'r>(
+        self,
+        batch: &'c [slipring_new_message],
+        room: &'r mut Vec<(&'c str, &'c str)>,
+    ) -> Result<Vec<NewMessage<'r>>, Failure>
+    where
+        'c: 'r,
+    {
+        let mut messages: Vec<NewMessage<'r>> = Vec::with_capacity(batch.len());
+        for new in batch {
+            messages.push(self.head(new)?);
+            self.attributes(new, room)?;
+        }
+        let mut rest: &'r [(&'c str, &'c str)] = room;
+        for (message, new) in messages.iter_mut().zip(batch) {
+            (message.attributes, rest) = rest.split_at(new.attributes_len);
+        }
+        Ok(messages)
+    }
+}
+
+/// The broker checks the exact limits; this bounds what is copied before it is asked.
+const MOST_ATTRIBUTES: usize = 100;
+
+/// The value of the attribute `key`; it lives as long as the message. SLIPRING_EMPTY if it has
+/// none. Errors: EINVAL, EUTF8. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_message_attribute(
+    message: *const slipring_message,
+    key: *const c_char,
+    key_len: usize,
+    value: *mut slipring_text_view,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let message = c.message(message)?;
+            let key = c.text(key, key_len, "key")?;
+            let value = c.out(value, "value")?;
+            let found = message.attribute(key);
+            let found = found.ok_or(Failure::outcome(slipring_status::SLIPRING_EMPTY))?;
+            value.write(text_view(found));
+            Ok(())
+        })
+    }
+}
+
+/// All attributes, in the order in which they were published: writes up to `attributes_len` of them
+/// to `attributes`, which may be NULL if that is 0, and how many the message has to `count`, which
+/// may be NULL. They live as long as the message. Errors: EINVAL. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_message_attributes(
+    message: *const slipring_message,
+    attributes: *mut slipring_attribute,
+    attributes_len: usize,
+    count: *mut usize,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let message = c.message(message)?;
+            let attributes = c.out_array(attributes, attributes_len, "attributes")?;
+            let count = c.optional_out(count, "count")?;
+            count.write(attributes.fill(message.attributes().map(attribute_view)));
+            Ok(())
+        })
+    }
+}
+
+/// Copies the message's id to `buffer`, ending in NUL, and returns its length without the NUL,
+/// which may be more than fits: the publisher's own id, or a UUID made of the message's place. 256
+/// bytes are always enough. 0 if `message` is NULL. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_message_id(
+    message: *const slipring_message,
+    buffer: *mut c_char,
+    buffer_len: usize,
+) -> usize {
+    guarded(0, || {
+        let mut len = 0;
+        // SAFETY: the caller's pointers, used as the header says.
+        unsafe {
+            entry(|c| {
+                let id = c.message(message)?.id().to_string();
+                len = handle::copy_text(&id, buffer, buffer_len);
+                Ok(())
+            })
+        };
+        len
+    })
+}
+
+/// Keeps a message past the call that it came with, without copying it: 256 KiB of memory around
+/// it, or the message alone if it is larger, stay until the last one kept of them is freed. Errors:
+/// EINVAL. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_message_keep(
+    message: *const slipring_message,
+    kept: *mut *mut slipring_kept,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let message = c.message(message)?;
+            c.out(kept, "kept")?.give_box(keep(message.keep()));
+            Ok(())
+        })
+    }
+}
+
+fn keep(message: OwnedMessage) -> Box<slipring_kept> {
+    let mut kept = Box::new(slipring_kept { view: None, message });
+    // SAFETY: it is used as long as the handle lives, which has what it borrows from.
+    kept.view = Some(unsafe { extend(kept.message.view()) });
+    kept
+}
+
+/// The message that was kept; it lives as long as the handle. Errors: EINVAL. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_kept_message(
+    kept: *const slipring_kept,
+    message: *mut slipring_message,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let kept = c.get(kept, "kept")?;
+            let message = c.out(message, "message")?;
+            if let Some(kept) = &kept.view {
+                message.write(view(kept));
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Frees a kept message and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_kept_free(kept: *mut *mut slipring_kept) {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            drop(c.take(kept));
+            Ok(())
+        })
+    };
+}

@@ -1,0 +1,345 @@
+//! Publishing to a topic: one message, a batch, a ticket. Loans have a file of their own.
+#![expect(unsafe_code, reason = "exported names")]
+
+use crate::last_error::Failure;
+use crate::message::{slipring_new_message, slipring_text_view, text_view};
+use crate::options::time;
+use crate::panic::entry;
+use crate::status::slipring_status;
+use slipring_core::{BatchError, BatchReceipt, NewMessage, PublishError, Receipt, Ticket, Topic};
+
+/// A topic to publish to. Usable from all threads at once, and from inside handlers. Free it with
+/// `slipring_topic_free`, which leaves the topic itself as it is.
+#[derive(Debug)]
+pub struct slipring_topic {
+    pub(crate) topic: Topic,
+}
+
+/// What became of a published message. It will not grow.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct slipring_receipt {
+    /// Position in the partition.
+    pub offset: u64,
+    /// Subscriptions that it was for.
+    pub matched: u64,
+    /// Of those, how many it was queued for.
+    pub enqueued: u64,
+    /// Messages dropped to the account of this publish: this one where a queue was full, or older
+    /// ones that it displaced.
+    pub dropped: u64,
+    /// Number of the partition, unique in the broker.
+    pub partition: u32,
+    /// 1 if it would survive a power cut. A broker in memory says 0.
+    pub durable: u32,
+}
+
+impl From<Receipt> for slipring_receipt {
+    #[inline]
+    fn from(receipt: Receipt) -> Self {
+        Self {
+            offset: receipt.offset,
+            matched: receipt.matched,
+            enqueued: receipt.enqueued,
+            dropped: receipt.dropped,
+            partition: receipt.partition,
+            durable: u32::from(receipt.durable),
+        }
+    }
+}
+
+/// What became of a batch. It will not grow.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C)]
+pub struct slipring_batch_receipt {
+    /// Messages published: always the first ones of the batch.
+    pub published: usize,
+    /// Offset of the first, if any was published.
+    pub first_offset: u64,
+    /// Sum over the messages of the subscriptions that each was for.
+    pub matched: u64,
+    /// Of those, how often one was queued.
+    pub enqueued: u64,
+    /// Messages dropped to the account of this batch.
+    pub dropped: u64,
+    /// Partition of the first, if any was published.
+    pub first_partition: u32,
+    /// Not used: 0.
+    pub reserved: u32,
+}
+
+impl From<BatchReceipt> for slipring_batch_receipt {
+    fn from(receipt: BatchReceipt) -> Self {
+        let (first_partition, first_offset) = receipt.first.unwrap_or_default();
+        Self {
+            published: receipt.published,
+            first_offset,
+            matched: receipt.matched,
+            enqueued: receipt.enqueued,
+            dropped: receipt.dropped,
+            first_partition,
+            reserved: 0,
+        }
+    }
+}
+
+/// The topic's name; it lives as long as the handle. Errors: EINVAL. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_topic_name(
+    topic: *const slipring_topic,
+    name: *mut slipring_text_view,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let topic = c.get(topic, "topic")?;
+            c.out(name, "name")?.write(text_view(topic.topic.name()));
+            Ok(())
+        })
+    }
+}
+
+/// Publishes one message of bytes alone, which are copied. `receipt` may be NULL.
+///
+/// Waits only if a subscription with SLIPRING_BLOCK has no room, and, for the time of another
+/// publish, if somebody else publishes to the same shard. Errors: CLOSED, EINVAL, EMESSAGE (too
+/// large), EDELETED, EFULL, ENOMEM, EFILTERING, EFORKED; nothing was published then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_topic_publish(
+    topic: *const slipring_topic,
+    payload: *const u8,
+    payload_len: usize,
+    receipt: *mut slipring_receipt,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let topic = c.get(topic, "topic")?;
+            let payload = c.array(payload, payload_len, "payload")?;
+            let receipt = c.optional_out(receipt, "receipt")?;
+            receipt.write(topic.topic.publish(payload)?.into());
+            Ok(())
+        })
+    }
+}
+
+/// # Safety
+/// As for [`entry`].
+unsafe fn publish_with(
+    topic: *const slipring_topic,
+    message: *const slipring_new_message,
+    receipt: *mut slipring_receipt,
+    publish: impl FnOnce(&Topic, NewMessage<'_>) -> Result<Receipt, PublishError>,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let topic = c.get(topic, "topic")?;
+            let message = c.get(message, "message")?;
+            let receipt = c.optional_out(receipt, "receipt")?;
+            let mut room = Vec::new();
+            let message = c.new_message(message, &mut room)?;
+            receipt.write(publish(&topic.topic, message)?.into());
+            Ok(())
+        })
+    }
+}
+
+/// The same for a message with a key, an id or attributes. Errors: those, and EUTF8.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_topic_publish_message(
+    topic: *const slipring_topic,
+    message: *const slipring_new_message,
+    receipt: *mut slipring_receipt,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe { publish_with(topic, message, receipt, |topic, message| topic.publish(message)) }
+}
+
+/// The same without ever waiting: WOULD_BLOCK if it had to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_topic_try_publish(
+    topic: *const slipring_topic,
+    message: *const slipring_new_message,
+    receipt: *mut slipring_receipt,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe { publish_with(topic, message, receipt, |topic, message| topic.try_publish(message)) }
+}
+
+/// The same, waiting for at most `timeout_ns` for subscriptions that block: TIMEOUT if there still
+/// was no room.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_topic_publish_timeout(
+    topic: *const slipring_topic,
+    message: *const slipring_new_message,
+    timeout_ns: u64,
+    receipt: *mut slipring_receipt,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        publish_with(topic, message, receipt, |topic, message| match time(timeout_ns) {
+            Some(timeout) => topic.publish_timeout(message, timeout),
+            None => topic.publish(message),
+        })
+    }
+}
+
+/// # Safety
+/// As for [`entry`].
+unsafe fn publish_batch_with(
+    topic: *const slipring_topic,
+    messages: *const slipring_new_message,
+    messages_len: usize,
+    receipt: *mut slipring_batch_receipt,
+    publish: impl FnOnce(&Topic, &[NewMessage<'_>]) -> Result<BatchReceipt, BatchError>,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let topic = c.get(topic, "topic")?;
+            let messages = c.array(messages, messages_len, "messages")?;
+            let receipt = c.optional_out(receipt, "receipt")?;
+            let mut room = Vec::new();
+            let messages = c.new_messages(messages, &mut room)?;
+            match publish(&topic.topic, &messages) {
+                Ok(published) => receipt.write(published.into()),
+                Err(error) => {
+                    receipt.write(error.receipt.into());
+                    return Err(error.reason.into());
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Publishes an array of messages in order, in one call. All of them are checked before the first
+/// is published. Waits as `slipring_topic_publish` does.
+///
+/// Errors as `slipring_topic_publish_message`: the batch ended early, and `receipt`, which may be
+/// NULL, says how many were published. It is written in these cases too, but not where an argument
+/// was wrong (EINVAL, EUTF8): nothing was published then.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_topic_publish_batch(
+    topic: *const slipring_topic,
+    messages: *const slipring_new_message,
+    messages_len: usize,
+    receipt: *mut slipring_batch_receipt,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        publish_batch_with(topic, messages, messages_len, receipt, |topic, messages| {
+            topic.publish_batch(messages)
+        })
+    }
+}
+
+/// The same without ever waiting: WOULD_BLOCK if it had to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_topic_try_publish_batch(
+    topic: *const slipring_topic,
+    messages: *const slipring_new_message,
+    messages_len: usize,
+    receipt: *mut slipring_batch_receipt,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        publish_batch_with(topic, messages, messages_len, receipt, |topic, messages| {
+            topic.try_publish_batch(messages)
+        })
+    }
+}
+
+/// Frees the handle and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_topic_free(topic: *mut *mut slipring_topic) {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            drop(c.take(topic));
+            Ok(())
+        })
+    };
+}
+
+/// The receipt of a message that is being published. Usable from one thread at a time. Free it with
+/// `slipring_ticket_free`, or let `slipring_ticket_wait` do that.
+#[derive(Debug)]
+pub struct slipring_ticket {
+    ticket: Ticket,
+}
+
+/// Publishes one message without waiting for its turn: the receipt can be had from the ticket
+/// later. Meant for SLIPRING_PINNED, where it makes publishing cost a copy. Tickets of one thread
+/// are published in order. Errors as `slipring_topic_loan`; other reasons are told by the ticket.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_topic_publish_ticket(
+    topic: *const slipring_topic,
+    message: *const slipring_new_message,
+    ticket: *mut *mut slipring_ticket,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let topic = c.get(topic, "topic")?;
+            let message = c.get(message, "message")?;
+            let out = c.out(ticket, "ticket")?;
+            let mut room = Vec::new();
+            let message = c.new_message(message, &mut room)?;
+            let ticket = topic.topic.publish_ticket(message)?;
+            out.give(slipring_ticket { ticket });
+            Ok(())
+        })
+    }
+}
+
+/// The receipt, if the message has been published; EMPTY if not yet. `receipt` may be NULL. Errors:
+/// why it was not published, a subscription that blocks being WOULD_BLOCK. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_ticket_try(
+    ticket: *const slipring_ticket,
+    receipt: *mut slipring_receipt,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let ticket = c.get(ticket, "ticket")?;
+            let out = c.optional_out(receipt, "receipt")?;
+            let receipt = ticket.ticket.try_receipt()?;
+            out.write(receipt.ok_or(Failure::outcome(slipring_status::SLIPRING_EMPTY))?.into());
+            Ok(())
+        })
+    }
+}
+
+/// Waits for the receipt, frees the ticket and sets the pointer to NULL, also in case of an error,
+/// which is why the message was not published. `receipt` may be NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_ticket_wait(
+    ticket: *mut *mut slipring_ticket,
+    receipt: *mut slipring_receipt,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let out = c.optional_out(receipt, "receipt")?;
+            let ticket = c.take(ticket).ok_or_else(|| Failure::invalid("ticket is NULL"))?;
+            out.write(ticket.ticket.wait()?.into());
+            Ok(())
+        })
+    }
+}
+
+/// Frees a ticket, whose message is published all the same, and sets the pointer to NULL. NULL, or
+/// a pointer to NULL, is no error.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_ticket_free(ticket: *mut *mut slipring_ticket) {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            drop(c.take(ticket));
+            Ok(())
+        })
+    };
+}

@@ -1,0 +1,346 @@
+/* What may be called from inside callbacks, who waits for whom, and when user data is let go of. */
+#include "check.h"
+
+#include <pthread.h>
+
+/* A place to meet: threads wait for a number to be reached. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+static void raise_to(int *number, int value) {
+    pthread_mutex_lock(&lock);
+    if (*number < value)
+        *number = value;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static void add_one(int *number) {
+    pthread_mutex_lock(&lock);
+    ++*number;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static int value_of(int *number) {
+    int value;
+    pthread_mutex_lock(&lock);
+    value = *number;
+    pthread_mutex_unlock(&lock);
+    return value;
+}
+
+static void wait_for(int *number, int value) {
+    pthread_mutex_lock(&lock);
+    while (*number < value)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+typedef struct {
+    slipring_broker *broker;
+    slipring_handler_subscription *own;
+    int own_is_set, handled, freed, lagged, failed, running, go_on;
+} State;
+
+static void state_freed(void *user) { add_one(&((State *)user)->freed); }
+
+static slipring_handler handler_of(slipring_handler_fn function, State *state) {
+    slipring_handler handler;
+    memset(&handler, 0, sizeof handler);
+    handler.handle = function;
+    handler.user = state;
+    handler.user_free = state_freed;
+    return handler;
+}
+
+static State state_of(slipring_broker *broker) {
+    State state;
+    memset(&state, 0, sizeof state);
+    state.broker = broker;
+    return state;
+}
+
+/* Publishes, subscribes, and frees what it has subscribed, from inside. */
+static int32_t calls_everything(void *user, const slipring_message *message) {
+    State *state = (State *)user;
+    slipring_subscription *sub = NULL;
+    slipring_topic *topic = NULL;
+    slipring_message got;
+    slipring_metrics metrics;
+    CHECK(SAME(message->topic.data, message->topic.len, "in"));
+    OK(slipring_broker_subscribe(state->broker, SLIPRING_TEXT("inner"), NULL, &sub));
+    OK(slipring_broker_topic(state->broker, SLIPRING_TEXT("inner"), &topic));
+    OK(slipring_topic_publish(topic, message->payload, message->payload_len, NULL));
+    OK(slipring_subscription_recv(sub, &got));
+    CHECK(SAME(got.payload, got.payload_len, "x"));
+    OK(slipring_broker_metrics(state->broker, &metrics, sizeof metrics));
+    slipring_topic_free(&topic);
+    slipring_subscription_free(&sub);
+    OK(slipring_broker_publish(state->broker, SLIPRING_TEXT("out"), SLIPRING_BYTES("done"), NULL));
+    return 0;
+}
+
+static void everything_is_allowed_in_a_handler(void) {
+    State state = state_of(open_broker());
+    slipring_subscription *out = NULL;
+    slipring_handler_subscription *sub = NULL;
+    slipring_handler handler = handler_of(calls_everything, &state);
+    slipring_message message;
+    uint64_t queued = 9;
+
+    OK(slipring_broker_subscribe(state.broker, SLIPRING_TEXT("out"), NULL, &out));
+    OK(slipring_broker_subscribe_handler(state.broker, SLIPRING_TEXT("in"), NULL, &handler, &sub));
+    CHECK(slipring_handler_subscription_id(sub) > 0);
+    OK(slipring_broker_publish(state.broker, SLIPRING_TEXT("in"), SLIPRING_BYTES("x"), NULL));
+    OK(slipring_subscription_recv_timeout(out, SLIPRING_SECONDS(60), &message));
+    OK(slipring_handler_subscription_queued(sub, &queued));
+    CHECK(queued == 0);
+    slipring_handler_subscription_free(&sub);
+    CHECK(sub == NULL && value_of(&state.freed) == 1);
+    slipring_subscription_free(&out);
+    slipring_broker_free(&state.broker);
+}
+
+static int32_t unsubscribes_itself(void *user, const slipring_message *message) {
+    State *state = (State *)user;
+    (void)message;
+    wait_for(&state->own_is_set, 1);
+    slipring_handler_subscription_free(&state->own);
+    CHECK(state->own == NULL && value_of(&state->freed) == 0);
+    add_one(&state->handled);
+    return 0;
+}
+
+static void a_handler_unsubscribes_itself(void) {
+    State state = state_of(open_broker());
+    slipring_handler handler = handler_of(unsubscribes_itself, &state);
+    OK(slipring_broker_subscribe_handler(state.broker, SLIPRING_TEXT("in"), NULL, &handler,
+                                         &state.own));
+    raise_to(&state.own_is_set, 1);
+    OK(slipring_broker_publish(state.broker, SLIPRING_TEXT("in"), SLIPRING_BYTES("1"), NULL));
+    OK(slipring_broker_publish(state.broker, SLIPRING_TEXT("in"), SLIPRING_BYTES("2"), NULL));
+    wait_for(&state.freed, 1);
+    slipring_broker_free(&state.broker);
+    CHECK(value_of(&state.handled) == 1 && value_of(&state.freed) == 1);
+}
+
+static int32_t closes(void *user, const slipring_message *message) {
+    State *state = (State *)user;
+    slipring_close_report report;
+    (void)message;
+    OK(slipring_broker_close(state->broker, SLIPRING_SECONDS(60), &report));
+    CHECK(report.handler_running == 1);
+    add_one(&state->handled);
+    return 0;
+}
+
+static void a_handler_closes_the_broker(void) {
+    State state = state_of(open_broker());
+    slipring_handler handler = handler_of(closes, &state);
+    slipring_handler_subscription *sub = NULL;
+    OK(slipring_broker_subscribe_handler(state.broker, SLIPRING_TEXT("in"), NULL, &handler, &sub));
+    OK(slipring_broker_publish(state.broker, SLIPRING_TEXT("in"), SLIPRING_BYTES("x"), NULL));
+    wait_for(&state.handled, 1);
+    CHECK(slipring_broker_publish(state.broker, SLIPRING_TEXT("in"), SLIPRING_BYTES("x"), NULL) ==
+          SLIPRING_CLOSED);
+    slipring_handler_subscription_free(&sub);
+    CHECK(value_of(&state.freed) == 1);
+    slipring_broker_free(&state.broker);
+}
+
+static int32_t waits(void *user, const slipring_message *message) {
+    State *state = (State *)user;
+    (void)message;
+    raise_to(&state->running, 1);
+    wait_for(&state->go_on, 1);
+    add_one(&state->handled);
+    return 0;
+}
+
+static void *lets_go_on(void *user) {
+    raise_to(&((State *)user)->go_on, 1);
+    return NULL;
+}
+
+static void unsubscribing_waits_for_a_running_handler(void) {
+    State state = state_of(open_broker());
+    slipring_handler handler = handler_of(waits, &state);
+    slipring_handler_subscription *sub = NULL;
+    pthread_t thread;
+    OK(slipring_broker_subscribe_handler(state.broker, SLIPRING_TEXT("in"), NULL, &handler, &sub));
+    OK(slipring_broker_publish(state.broker, SLIPRING_TEXT("in"), SLIPRING_BYTES("x"), NULL));
+    wait_for(&state.running, 1);
+    CHECK(slipring_handler_subscription_unsubscribe(&sub, SLIPRING_MILLISECONDS(5)) ==
+          SLIPRING_TIMEOUT);
+    CHECK(sub != NULL && value_of(&state.freed) == 0);
+    CHECK(pthread_create(&thread, NULL, lets_go_on, &state) == 0);
+    slipring_handler_subscription_free(&sub);
+    CHECK(value_of(&state.handled) == 1 && value_of(&state.freed) == 1 && sub == NULL);
+    pthread_join(thread, NULL);
+    slipring_broker_free(&state.broker);
+}
+
+static int32_t fails_at_first(void *user, const slipring_message *message) {
+    State *state = (State *)user;
+    raise_to(&state->running, 1);
+    wait_for(&state->go_on, 1);
+    add_one(&state->handled);
+    return message->offset == 0 ? -42 : 0;
+}
+
+static void told_of_failure(void *user, const slipring_message *message, int32_t returned) {
+    CHECK(message->offset == 0 && returned == -42);
+    add_one(&((State *)user)->failed);
+}
+
+static void told_of_loss(void *user, uint64_t lost) {
+    while (lost--)
+        add_one(&((State *)user)->lagged);
+}
+
+static void failures_and_losses_are_told(void) {
+    State state = state_of(open_broker());
+    slipring_handler handler = handler_of(fails_at_first, &state);
+    slipring_handler_subscription *sub = NULL;
+    slipring_subscription_options options;
+    slipring_subscription_metrics figures;
+    int i;
+    handler.failed = told_of_failure;
+    handler.lagged = told_of_loss;
+    OK(slipring_subscription_options_init(&options, sizeof options));
+    options.capacity_messages = 2;
+    options.dedicated_thread = 1;
+    options.breaker_failures = 100;
+    options.breaker_cool_down_ns = 1;
+    OK(slipring_broker_subscribe_handler(state.broker, SLIPRING_TEXT("in"), &options, &handler,
+                                         &sub));
+    OK(slipring_broker_publish(state.broker, SLIPRING_TEXT("in"), SLIPRING_BYTES("x"), NULL));
+    wait_for(&state.running, 1);
+    for (i = 0; i < 20; i++)
+        OK(slipring_broker_publish(state.broker, SLIPRING_TEXT("in"), SLIPRING_BYTES("x"), NULL));
+    OK(slipring_broker_subscription_metrics(state.broker, slipring_handler_subscription_id(sub),
+                                            &figures, sizeof figures));
+    CHECK(figures.matched == 21 && figures.dropped_newest > 0);
+    raise_to(&state.go_on, 1);
+    /* All are handled, or told as lost. */
+    pthread_mutex_lock(&lock);
+    while (state.handled + state.lagged < 21)
+        pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    CHECK(state.lagged == (int)figures.dropped_newest);
+    slipring_handler_subscription_free(&sub);
+    CHECK(value_of(&state.failed) == 1 && value_of(&state.freed) == 1);
+    slipring_broker_free(&state.broker);
+}
+
+static int32_t counts(void *user, const slipring_message *message) {
+    (void)message;
+    add_one(&((State *)user)->handled);
+    return 0;
+}
+
+static void detached_handlers_run_until_the_broker_closes(void) {
+    State state = state_of(open_broker());
+    slipring_handler handler = handler_of(counts, &state);
+    slipring_handler_subscription *sub = NULL;
+    OK(slipring_broker_subscribe_handler(state.broker, SLIPRING_TEXT("in"), NULL, &handler, &sub));
+    slipring_handler_subscription_detach(&sub);
+    CHECK(sub == NULL);
+    OK(slipring_broker_publish(state.broker, SLIPRING_TEXT("in"), SLIPRING_BYTES("x"), NULL));
+    wait_for(&state.handled, 1);
+    OK(slipring_broker_close(state.broker, SLIPRING_SECONDS(60), NULL));
+    slipring_broker_free(&state.broker);
+    wait_for(&state.freed, 1);
+}
+
+static int32_t calls_the_broker(void *user, const slipring_message *message) {
+    State *state = (State *)user;
+    slipring_subscription *sub = NULL;
+    (void)message;
+    CHECK(slipring_broker_publish(state->broker, SLIPRING_TEXT("in"), SLIPRING_BYTES("x"), NULL) ==
+          SLIPRING_EFILTERING);
+    CHECK(slipring_broker_subscribe(state->broker, SLIPRING_TEXT("in"), NULL, &sub) ==
+          SLIPRING_EFILTERING);
+    OK(slipring_broker_close(state->broker, 0, NULL));
+    CHECK(slipring_handler_subscription_unsubscribe(&state->own, 0) == SLIPRING_EFILTERING);
+    slipring_handler_subscription_free(&state->own);
+    CHECK(state->own == NULL);
+    add_one(&state->handled);
+    return 1;
+}
+
+static void a_filter_may_not_call_the_broker(void) {
+    State state = state_of(open_broker()), handled = state_of(NULL);
+    slipring_handler handler = handler_of(counts, &handled);
+    slipring_subscription_options options;
+    slipring_subscription *sub = NULL;
+    slipring_message message;
+    OK(slipring_broker_subscribe_handler(state.broker, SLIPRING_TEXT("none"), NULL, &handler,
+                                         &state.own));
+    OK(slipring_subscription_options_init(&options, sizeof options));
+    options.filter_fn = calls_the_broker;
+    options.filter_user = &state;
+    options.filter_user_free = state_freed;
+    OK(slipring_broker_subscribe(state.broker, SLIPRING_TEXT("in"), &options, &sub));
+    OK(slipring_broker_publish(state.broker, SLIPRING_TEXT("in"), SLIPRING_BYTES("x"), NULL));
+    OK(slipring_subscription_try_recv(sub, &message));
+    CHECK(value_of(&state.handled) == 1);
+    slipring_subscription_free(&sub);
+    slipring_broker_free(&state.broker);
+    wait_for(&state.freed, 1);
+    wait_for(&handled.freed, 1);
+}
+
+typedef struct {
+    slipring_broker *broker;
+    slipring_subscription *sub;
+    int polled;
+} Polling;
+
+static void polls_again(void *user, const slipring_message *message) {
+    Polling *polling = (Polling *)user;
+    slipring_message got;
+    (void)message;
+    CHECK(slipring_subscription_try_recv(polling->sub, &got) == SLIPRING_EBUSY);
+    CHECK(slipring_subscription_id(polling->sub) > 0);
+    OK(slipring_broker_publish(polling->broker, SLIPRING_TEXT("other"), NULL, 0, NULL));
+    ++polling->polled;
+}
+
+static void frees_what_it_polls(void *user, const slipring_message *message) {
+    Polling *polling = (Polling *)user;
+    slipring_subscription_free(&polling->sub);
+    CHECK(polling->sub == NULL && SAME(message->payload, message->payload_len, "x"));
+    ++polling->polled;
+}
+
+static void a_poll_holds_its_subscription(void) {
+    Polling polling;
+    slipring_subscription *sub = NULL;
+    size_t count = 0;
+    polling.broker = open_broker();
+    polling.polled = 0;
+    OK(slipring_broker_subscribe(polling.broker, SLIPRING_TEXT("in"), NULL, &polling.sub));
+    sub = polling.sub;
+    OK(slipring_broker_publish(polling.broker, SLIPRING_TEXT("in"), SLIPRING_BYTES("x"), NULL));
+    OK(slipring_subscription_poll(sub, 9, polls_again, &polling, &count));
+    CHECK(count == 1 && polling.polled == 1);
+    OK(slipring_broker_publish(polling.broker, SLIPRING_TEXT("in"), SLIPRING_BYTES("x"), NULL));
+    OK(slipring_broker_publish(polling.broker, SLIPRING_TEXT("in"), SLIPRING_BYTES("x"), NULL));
+    OK(slipring_subscription_poll(sub, 9, frees_what_it_polls, &polling, &count));
+    CHECK(count == 2 && polling.polled == 3);
+    slipring_broker_free(&polling.broker);
+}
+
+int main(void) {
+    everything_is_allowed_in_a_handler();
+    a_handler_unsubscribes_itself();
+    a_handler_closes_the_broker();
+    unsubscribing_waits_for_a_running_handler();
+    failures_and_losses_are_told();
+    detached_handlers_run_until_the_broker_closes();
+    a_filter_may_not_call_the_broker();
+    a_poll_holds_its_subscription();
+    return finish("callbacks");
+}

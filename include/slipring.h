@@ -1,0 +1,979 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// slipring: the publish/subscribe broker that lives inside your program. The C ABI.
+//
+//     slipring_broker *broker = NULL;
+//     slipring_subscription *scores = NULL;
+//     slipring_message message;
+//     slipring_broker_open(NULL, &broker);
+//     slipring_broker_subscribe(broker, SLIPRING_TEXT("sports/" "**"), NULL, &scores);
+//     slipring_broker_publish(broker, SLIPRING_TEXT("sports/cricket"), SLIPRING_BYTES("four!"), NULL);
+//     if (slipring_subscription_recv(scores, &message) == SLIPRING_OK)
+//         printf("%.*s\n", (int)message.payload_len, (const char *)message.payload);
+//     slipring_subscription_free(&scores);
+//     slipring_broker_free(&broker);
+//
+// TOPICS are `a/b/c`; in patterns `*` is one segment and `**` any number, anywhere. Delivery is at
+// most once and in order per partition. Whatever is lost is counted, exactly, and told.
+//
+// RESULTS. A function that can fail returns a `slipring_status`: 0 for success, positive for an
+// outcome that is no error, negative for an error, whose text is then the thread's last error
+// (`slipring_last_error`). The comment of a function lists what it returns besides, without the prefix
+// SLIPRING_; EPANIC is possible everywhere and is a bug of the library. Results are written on success
+// only, and a pointer for a result may be NULL only where that is said.
+//
+// HANDLES are opaque and belong to who got them. A `_free` function takes the address of the variable
+// and sets it to NULL; NULL, or a variable that is NULL, is no error. A handle must not be used after
+// it was freed, nor be freed while a call is using it, except where its comment allows that. Handles
+// may be freed in any order.
+//
+// TEXTS AND BYTES are a pointer and a length. Texts are UTF-8 and need not end in NUL; what the
+// library hands out as a view does not end in NUL. What is handed in is borrowed for the call alone.
+//
+// THREADS. A function that takes a `const` pointer to a handle may be called on that handle by any
+// number of threads at once; one that takes a pointer that is not `const` by one at a time. The last
+// error belongs to its thread. Functions that can wait say so.
+//
+// CALLBACKS must return: no `longjmp`, no thread exit, no C++ exception out of them. User data comes
+// with a function that lets go of it, which is called exactly once.
+//
+// FORK. In the child of a fork, a broker that was opened before refuses everything with EFORKED.
+//
+// The library does nothing to the process: no signal handlers, no output, except for the message of a
+// Rust panic on standard error, and it never ends the process.
+//
+// Made by `cargo xtask header`: do not edit.
+
+
+#ifndef SLIPRING_H
+#define SLIPRING_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+// Version of this header; `slipring_version()` is that of the library.
+#define SLIPRING_VERSION_MAJOR 0
+#define SLIPRING_VERSION_MINOR 1
+#define SLIPRING_VERSION_PATCH 0
+#define SLIPRING_VERSION_STRING "0.1.0"
+#define SLIPRING_VERSION                                                                    \
+    ((uint32_t)SLIPRING_VERSION_MAJOR << 16 | (uint32_t)SLIPRING_VERSION_MINOR << 8 |       \
+     (uint32_t)SLIPRING_VERSION_PATCH)
+
+// Times are in nanoseconds.
+#define SLIPRING_FOREVER UINT64_MAX
+#define SLIPRING_MILLISECONDS(n) ((uint64_t)(n) * 1000000u)
+#define SLIPRING_SECONDS(n) ((uint64_t)(n) * 1000000000u)
+
+// The two arguments, pointer and length, of a literal as a text, and as bytes.
+#define SLIPRING_TEXT(literal) ("" literal), (sizeof(literal) - 1)
+#define SLIPRING_BYTES(literal) ((const uint8_t *)("" literal)), (sizeof(literal) - 1)
+
+
+// What every function returns: 0 for success, positive for an outcome that is no error, negative
+// for an error, which also sets the thread's last error. Numbers are never reused.
+enum slipring_status
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // Done.
+    SLIPRING_OK = 0,
+    // There is none now: no message queued, no such attribute, no receipt yet.
+    SLIPRING_EMPTY = 1,
+    // Messages were lost at this place of the stream; `slipring_subscription_lost` has the number.
+    // The next call goes on behind them.
+    SLIPRING_LAGGED = 2,
+    // The time given is over.
+    SLIPRING_TIMEOUT = 3,
+    // The broker is closed; when receiving, everything queued was delivered.
+    SLIPRING_CLOSED = 4,
+    // It would have to wait.
+    SLIPRING_WOULD_BLOCK = 5,
+    // The subscription's queue stayed full for longer than it allows (`SLIPRING_DISCONNECT`), and
+    // everything queued was delivered.
+    SLIPRING_DISCONNECTED = 6,
+    // An argument is NULL, not aligned, or a length that cannot be.
+    SLIPRING_EINVAL = -1,
+    // A text is not UTF-8.
+    SLIPRING_EUTF8 = -2,
+    // A topic name or pattern breaks the rules.
+    SLIPRING_ENAME = -3,
+    // A filter expression cannot be read.
+    SLIPRING_EFILTER = -4,
+    // A message breaks a limit.
+    SLIPRING_EMESSAGE = -5,
+    // There is no such topic.
+    SLIPRING_ENOTOPIC = -6,
+    // The topic was deleted.
+    SLIPRING_EDELETED = -7,
+    // The topic exists.
+    SLIPRING_EEXIST = -8,
+    // The memory budget is used up by messages that are still queued.
+    SLIPRING_EFULL = -9,
+    // The system has no memory left.
+    SLIPRING_ENOMEM = -10,
+    // The call came from inside a filter function.
+    SLIPRING_EFILTERING = -11,
+    // The process has forked since the broker was opened, and this is the child.
+    SLIPRING_EFORKED = -12,
+    // A subscription of this name exists.
+    SLIPRING_EINUSE = -13,
+    // A setting or number is out of its range.
+    SLIPRING_ERANGE = -14,
+    // A thread could not be started.
+    SLIPRING_ETHREAD = -15,
+    // The system has no descriptor left.
+    SLIPRING_ESYSTEM = -16,
+    // Another call on this handle is running: in another thread, or around this one.
+    SLIPRING_EBUSY = -17,
+    // There is no such subscription.
+    SLIPRING_ENOSUBSCRIPTION = -18,
+    // A bug in the library: it panicked, and the panic was caught.
+    SLIPRING_EPANIC = -19,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum slipring_status slipring_status;
+#else
+typedef int32_t slipring_status;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What a publish does when the memory budget is used up.
+enum slipring_when_full
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // The oldest messages expire; who had not read them is told how many were lost.
+    SLIPRING_EXPIRE = 0,
+    // The publish is refused (EFULL) while the oldest messages are still queued for somebody.
+    SLIPRING_REFUSE = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum slipring_when_full slipring_when_full;
+#else
+typedef uint32_t slipring_when_full;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// Who puts a shard's messages in order and hands them to subscriptions.
+enum slipring_sequencer
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // The publishers themselves.
+    SLIPRING_PUBLISHERS = 0,
+    // A thread per shard, pinned to allowed CPUs from `sequencer_first_cpu` on.
+    SLIPRING_PINNED = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum slipring_sequencer slipring_sequencer;
+#else
+typedef uint32_t slipring_sequencer;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What happens to messages while a subscription's queue is full. Whatever is dropped is told as an
+// exact number, in stream order.
+enum slipring_overflow
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // The new message is dropped.
+    SLIPRING_DROP_NEWEST = 0,
+    // The oldest message that is queued is dropped.
+    SLIPRING_DROP_OLDEST = 1,
+    // The publisher waits until there is room; after `overflow_ns` the message is dropped.
+    SLIPRING_BLOCK = 2,
+    // New messages are dropped, and a subscription whose queue has been full for longer than
+    // `overflow_ns` is disconnected.
+    SLIPRING_DISCONNECT = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum slipring_overflow slipring_overflow;
+#else
+typedef uint32_t slipring_overflow;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// Where a new subscription begins.
+enum slipring_start
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // With the first message published after subscribing has returned.
+    SLIPRING_START_NOW = 0,
+    // With the oldest message still retained.
+    SLIPRING_START_EARLIEST = 1,
+    // With the last `start_value` retained messages that match.
+    SLIPRING_START_LAST = 2,
+    // In every matching partition, with the message at the offset `start_value`.
+    SLIPRING_START_OFFSET = 3,
+    // With the first message published at or after `start_value`, in microseconds since the Unix
+    // epoch.
+    SLIPRING_START_TIME = 4,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum slipring_start slipring_start;
+#else
+typedef uint32_t slipring_start;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// How a consumer waits for the next message.
+enum slipring_wait_strategy
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // Spins as long as that has lately been worth it, then yields, then parks.
+    SLIPRING_WAIT_ADAPTIVE = 0,
+    // Spins and never gives the core away.
+    SLIPRING_WAIT_BUSY_SPIN = 1,
+    // Spins a little, then yields to other threads again and again.
+    SLIPRING_WAIT_YIELD = 2,
+    // Parks at once.
+    SLIPRING_WAIT_PARK = 3,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum slipring_wait_strategy slipring_wait_strategy;
+#else
+typedef uint32_t slipring_wait_strategy;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// A broker inside this process. Usable from all threads at once, and from inside handlers. Free it
+// with `slipring_broker_free`.
+typedef struct slipring_broker slipring_broker;
+
+// A subscription whose messages go to a handler. Usable from all threads at once; it ends once,
+// with `slipring_handler_subscription_free` or `slipring_handler_subscription_detach`.
+typedef struct slipring_handler_subscription slipring_handler_subscription;
+
+// A message that was kept: it outlives the subscription and the broker. Usable from all threads at
+// once. Free it with `slipring_kept_free`.
+typedef struct slipring_kept slipring_kept;
+
+// Space for a payload in the memory of the broker. It may move between threads; one uses it at a
+// time. Ends with `slipring_loan_commit` or `slipring_loan_abort`.
+typedef struct slipring_loan slipring_loan;
+
+// A subscription whose messages are fetched by its owner. It may move between threads; it is one
+// consumer, so one call at a time may use it, and another gets EBUSY. Free it with
+// `slipring_subscription_free`.
+typedef struct slipring_subscription slipring_subscription;
+
+// A text made by the library. Free it with `slipring_text_free`.
+typedef struct slipring_text slipring_text;
+
+// The receipt of a message that is being published. Usable from one thread at a time. Free it with
+// `slipring_ticket_free`, or let `slipring_ticket_wait` do that.
+typedef struct slipring_ticket slipring_ticket;
+
+// A topic to publish to. Usable from all threads at once, and from inside handlers. Free it with
+// `slipring_topic_free`, which leaves the topic itself as it is.
+typedef struct slipring_topic slipring_topic;
+
+// Settings of a broker. Fill it with `slipring_broker_options_init` first.
+typedef struct slipring_broker_options {
+    // Set by `slipring_broker_options_init`.
+    uint32_t struct_size;
+    // How many shards put messages in order independently of each other: 1 to 64. Default 1.
+    uint32_t shards;
+    // Memory for messages, over all shards: at least 1 MiB a shard. Default 64 MiB.
+    uint64_t memory_budget_bytes;
+    // Bytes that a payload may have, up to 64 MiB. Default 10 MiB.
+    uint64_t payload_limit_bytes;
+    // Partitions of topics that are created by publishing: 1 to 1024. Default 1.
+    uint32_t default_partitions;
+    // Delivery workers, which are started with the first handler: 1 to 256. Default 0: as many as
+    // CPUs, and at most 4.
+    uint32_t workers;
+    // Not 0: publishing to a topic that does not exist creates it. Default 1.
+    uint32_t create_topics;
+    // A `slipring_when_full`. Default SLIPRING_EXPIRE.
+    uint32_t when_full;
+    // A `slipring_sequencer`. Default SLIPRING_PUBLISHERS.
+    uint32_t sequencer;
+    // For SLIPRING_PINNED: index into the allowed CPUs.
+    uint32_t sequencer_first_cpu;
+    // Not 0: delivery workers are pinned to allowed CPUs from `workers_first_cpu` on. Default 0.
+    uint32_t pin_workers;
+    // Index into the allowed CPUs.
+    uint32_t workers_first_cpu;
+} slipring_broker_options;
+
+// What closing left. It will not grow.
+typedef struct slipring_close_report {
+    // Messages that were queued for handlers and not handled in time. They are lost.
+    uint64_t unhandled;
+    // Messages that are queued for subscriptions that are pulled. They can still be received.
+    uint64_t unreceived;
+    // 1 if a handler was still running. It runs to its end, and is then not called again.
+    uint32_t handler_running;
+    // Not used: 0.
+    uint32_t reserved;
+} slipring_close_report;
+
+// A partition of a topic. It will not grow.
+typedef struct slipring_partition {
+    // The offset that its next message gets: as many were published.
+    uint64_t next_offset;
+    // Its number, unique in the broker.
+    uint32_t id;
+    // The shard that it lives on.
+    uint32_t shard;
+} slipring_partition;
+
+// What became of a published message. It will not grow.
+typedef struct slipring_receipt {
+    // Position in the partition.
+    uint64_t offset;
+    // Subscriptions that it was for.
+    uint64_t matched;
+    // Of those, how many it was queued for.
+    uint64_t enqueued;
+    // Messages dropped to the account of this publish: this one where a queue was full, or older
+    // ones that it displaced.
+    uint64_t dropped;
+    // Number of the partition, unique in the broker.
+    uint32_t partition;
+    // 1 if it would survive a power cut. A broker in memory says 0.
+    uint32_t durable;
+} slipring_receipt;
+
+// A text: UTF-8, not ending in NUL.
+typedef struct slipring_text_view {
+    // Its first byte; NULL where there is no text.
+    const char *data;
+    // Its length in bytes.
+    size_t len;
+} slipring_text_view;
+
+// A message where it lies: reading it copies nothing. Valid as long as the function says that it
+// came from; `slipring_message_keep` makes it outlive that. It will not grow, so that arrays of it
+// can cross. Other threads may read it meanwhile.
+typedef struct slipring_message {
+    // The payload; never NULL.
+    const uint8_t *payload;
+    // Bytes of the payload.
+    size_t payload_len;
+    // Name of the topic.
+    struct slipring_text_view topic;
+    // The ordering key; `data` is NULL if it has none.
+    struct slipring_text_view key;
+    // Position in the partition, from 0.
+    uint64_t offset;
+    // When it was published: microseconds since the Unix epoch.
+    uint64_t published_us;
+    // Number of the partition, unique in the broker.
+    uint32_t partition;
+    // How many attributes it has.
+    uint32_t attributes_len;
+    // For the library. A copy of this struct is as good as the struct, and lives as long.
+    const void *internal;
+} slipring_message;
+
+// Says whether a message is wanted: not 0 for yes.
+typedef int32_t (*slipring_filter_fn)(void *user, const struct slipring_message *message);
+
+// Lets go of user data.
+typedef void (*slipring_user_free_fn)(void *user);
+
+// Settings of a subscription. Fill it with `slipring_subscription_options_init` first.
+typedef struct slipring_subscription_options {
+    // Set by `slipring_subscription_options_init`.
+    uint32_t struct_size;
+    // A `slipring_overflow`. Default SLIPRING_DROP_NEWEST.
+    uint32_t overflow;
+    // For SLIPRING_BLOCK and SLIPRING_DISCONNECT. Default SLIPRING_FOREVER, which
+    // SLIPRING_DISCONNECT does not take.
+    uint64_t overflow_ns;
+    // Messages that can be queued, from each shard: 1 to 2^24. Default 1024.
+    uint64_t capacity_messages;
+    // A `slipring_start`. Default SLIPRING_START_NOW.
+    uint32_t start;
+    // A `slipring_wait_strategy`. Default SLIPRING_WAIT_ADAPTIVE.
+    uint32_t wait;
+    // What `start` says.
+    uint64_t start_value;
+    // A name, unique in the broker: 1 to 255 of `[A-Za-z0-9._~+%-]`. Default NULL: none.
+    const char *name;
+    // Its length.
+    size_t name_len;
+    // More patterns. A message that several patterns match comes once. Default NULL.
+    const struct slipring_text_view *patterns;
+    // How many.
+    size_t patterns_len;
+    // Only messages whose attributes match this expression are wanted. Default NULL: all.
+    const char *filter;
+    // Its length.
+    size_t filter_len;
+    // Only messages for which this function says so are wanted; not together with `filter`.
+    // Default NULL.
+    //
+    // It is called on publishing threads, and in a replay on those that subscribe or receive, on
+    // several at a time, while a shard is held: it must be quick, and calls of the broker from inside it are refused with EFILTERING. It may be called
+    // until `filter_user_free` is.
+    slipring_filter_fn filter_fn;
+    // Handed to `filter_fn`.
+    void *filter_user;
+    // Lets go of `filter_user`; may be NULL. Called exactly once for every subscribe call that was
+    // given it, also where that fails, and after the last call of `filter_fn`: on any thread, some
+    // time after the subscription is gone. It must not call the broker either.
+    slipring_user_free_fn filter_user_free;
+    // For handlers. Not 0: a thread of its own instead of the shared workers. Default 0.
+    uint32_t dedicated_thread;
+    // For handlers: consecutive failures after which deliveries pause. Default 0: never.
+    uint32_t breaker_failures;
+    // How long they pause before one is tried.
+    uint64_t breaker_cool_down_ns;
+} slipring_subscription_options;
+
+// Handles a message: returns 0 if that succeeded, and any other number if it failed.
+typedef int32_t (*slipring_handler_fn)(void *user, const struct slipring_message *message);
+
+// Is told how many messages were lost before the next one.
+typedef void (*slipring_lagged_fn)(void *user, uint64_t lost);
+
+// Is told of a message that the handler failed on, and what it returned.
+typedef void (*slipring_failed_fn)(void *user,
+                                   const struct slipring_message *message,
+                                   int32_t returned);
+
+// A handler: functions, and the user data that is handed to them.
+//
+// Guarantees: the functions are called one at a time, in the order of the messages, on a delivery
+// worker or the handler's own thread, not always the same one. None of them is called any more
+// when unsubscribing has returned. `user_free` is called exactly once, after the last of them, on
+// any thread: also if subscribing fails, and before unsubscribing returns, except from inside the
+// handler itself, where it follows when the handler has returned.
+//
+// From inside the functions everything is allowed: publish, subscribe, unsubscribe this or another
+// subscription, close or free the broker.
+typedef struct slipring_handler {
+    // Handles a message. Not NULL.
+    slipring_handler_fn handle;
+    // Is told of messages that were lost, between the calls of `handle` where they are missing.
+    // May be NULL.
+    slipring_lagged_fn lagged;
+    // Is told of every failure, after it was counted. May be NULL.
+    slipring_failed_fn failed;
+    // Handed to the functions.
+    void *user;
+    // Lets go of `user`. May be NULL.
+    slipring_user_free_fn user_free;
+} slipring_handler;
+
+// An attribute of a message.
+typedef struct slipring_attribute {
+    // 1 to 256 bytes.
+    struct slipring_text_view key;
+    // Up to 1024 bytes.
+    struct slipring_text_view value;
+} slipring_attribute;
+
+// A message to be published. Everything in it is borrowed for the call alone. All zeroes is a
+// message without anything. It will not grow, so that arrays of it can cross.
+typedef struct slipring_new_message {
+    // Opaque bytes; may be NULL if `payload_len` is 0.
+    const uint8_t *payload;
+    // Bytes of the payload.
+    size_t payload_len;
+    // Ordering key, up to 1024 bytes: messages with the same key share a partition and keep their
+    // order. `data` NULL: none.
+    struct slipring_text_view key;
+    // An id of the publisher's own, 1 to 255 bytes. `data` NULL: one is derived from the place.
+    struct slipring_text_view id;
+    // Up to 100 attributes with different keys; may be NULL if there are none.
+    const struct slipring_attribute *attributes;
+    // How many attributes.
+    size_t attributes_len;
+} slipring_new_message;
+
+// Figures of a broker. It may grow: say its size.
+typedef struct slipring_metrics {
+    // Bytes of message memory in use: retained, queued or kept by somebody.
+    uint64_t chunk_bytes;
+    // The memory budget.
+    uint64_t budget_bytes;
+    // Messages published.
+    uint64_t published;
+    // Messages that are retained, and can be replayed.
+    uint64_t retained;
+    // Bytes that hold them.
+    uint64_t retained_bytes;
+    // Messages that have expired from memory.
+    uint64_t expired;
+    // Bytes of the index from sequence to message.
+    uint64_t index_bytes;
+    // How many shards.
+    uint64_t shards;
+    // How many topics.
+    uint64_t topics;
+    // How many subscriptions.
+    uint64_t subscriptions;
+} slipring_metrics;
+
+// Figures of a subscription. It may grow: say its size. At rest, `matched + replayed = delivered +
+// dropped_newest + dropped_oldest + dropped_timeout + expired + discarded + queued`.
+typedef struct slipring_subscription_metrics {
+    // Its number.
+    uint64_t id;
+    // Messages published since it began that it wanted.
+    uint64_t matched;
+    // Messages from before it began that it was to get.
+    uint64_t replayed;
+    // Messages handed to the consumer or handler.
+    uint64_t delivered;
+    // Dropped on arrival because the queue was full.
+    uint64_t dropped_newest;
+    // Dropped from the queue to make room.
+    uint64_t dropped_oldest;
+    // Dropped after their publisher had waited long enough.
+    uint64_t dropped_timeout;
+    // Expired from memory before they were delivered.
+    uint64_t expired;
+    // Thrown away when the subscription ended.
+    uint64_t discarded;
+    // Queued now.
+    uint64_t queued;
+    // How far it is behind the end of the logs while it catches up.
+    uint64_t lag;
+    // The oldest message queued is not older than this, in microseconds; UINT64_MAX if none is.
+    uint64_t oldest_age_us;
+    // Messages that the handler failed on.
+    uint64_t handler_failures;
+    // The handler's circuit breaker: 0 closed, 1 open, 2 half open.
+    uint64_t breaker;
+} slipring_subscription_metrics;
+
+// Is called with a message, which is valid until it returns.
+//
+// A function that is called by the library must return: it must not `longjmp`, end its thread or
+// let a C++ exception out.
+typedef void (*slipring_message_fn)(void *user, const struct slipring_message *message);
+
+// What became of a batch. It will not grow.
+typedef struct slipring_batch_receipt {
+    // Messages published: always the first ones of the batch.
+    size_t published;
+    // Offset of the first, if any was published.
+    uint64_t first_offset;
+    // Sum over the messages of the subscriptions that each was for.
+    uint64_t matched;
+    // Of those, how often one was queued.
+    uint64_t enqueued;
+    // Messages dropped to the account of this batch.
+    uint64_t dropped;
+    // Partition of the first, if any was published.
+    uint32_t first_partition;
+    // Not used: 0.
+    uint32_t reserved;
+} slipring_batch_receipt;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Opens a broker in memory. `options` may be NULL for the defaults. Errors: EINVAL, ERANGE,
+// ETHREAD. Does not wait.
+slipring_status slipring_broker_open(const struct slipring_broker_options *options,
+                                     struct slipring_broker **broker);
+
+// Closes the broker: stops intake, gives handlers `deadline_ns` to handle what is queued, and
+// stops all threads. Publishers and consumers that wait wake with CLOSED; what is queued for
+// subscriptions that are pulled can still be received. `report` may be NULL.
+//
+// May be called from inside a handler, which then is not waited for. Closing again does nothing,
+// and neither does closing from inside a filter function. Errors: EINVAL. Waits for handlers.
+slipring_status slipring_broker_close(const struct slipring_broker *broker,
+                                      uint64_t deadline_ns,
+                                      struct slipring_close_report *report);
+
+// Frees the handle and sets the pointer to NULL; the broker closes as with `slipring_broker_close`
+// and no time to wait. Topics and subscriptions may be freed later. NULL, or a pointer to NULL, is
+// no error.
+void slipring_broker_free(struct slipring_broker **broker);
+
+// The topic `name`, to publish to; creates it, if the broker does that. Errors: EINVAL, EUTF8,
+// ENAME, ENOTOPIC, CLOSED, EFILTERING, EFORKED. Does not wait.
+slipring_status slipring_broker_topic(const struct slipring_broker *broker,
+                                      const char *name,
+                                      size_t name_len,
+                                      struct slipring_topic **topic);
+
+// Creates the topic `name` with `partitions` partitions, 1 to 1024. `topic` may be NULL. Errors:
+// those of `slipring_broker_topic`, EEXIST, ERANGE. Does not wait.
+slipring_status slipring_broker_create_topic(const struct slipring_broker *broker,
+                                             const char *name,
+                                             size_t name_len,
+                                             uint32_t partitions,
+                                             struct slipring_topic **topic);
+
+// Deletes the topic `name`: handles to it refuse to publish (EDELETED), and its messages are not
+// replayed any more. What is queued already is still delivered. Errors: EINVAL, EUTF8, ENOTOPIC,
+// EFILTERING, EFORKED.
+slipring_status slipring_broker_delete_topic(const struct slipring_broker *broker,
+                                             const char *name,
+                                             size_t name_len);
+
+// Names of up to `most` topics that match `pattern`, in order, from the one after `after` on
+// (NULL: from the first), each ending in a newline, which no name contains. Errors: EINVAL, EUTF8,
+// ENAME, EFILTERING, EFORKED.
+slipring_status slipring_broker_topics(const struct slipring_broker *broker,
+                                       const char *pattern,
+                                       size_t pattern_len,
+                                       const char *after,
+                                       size_t after_len,
+                                       size_t most,
+                                       struct slipring_text **names);
+
+// The partitions of the topic `name`: writes up to `partitions_len` of them to `partitions`, which
+// may be NULL if that is 0, and how many there are to `count`, which may be NULL. Errors: EINVAL,
+// EUTF8, ENOTOPIC, EFILTERING, EFORKED.
+slipring_status slipring_broker_describe_topic(const struct slipring_broker *broker,
+                                               const char *name,
+                                               size_t name_len,
+                                               struct slipring_partition *partitions,
+                                               size_t partitions_len,
+                                               size_t *count);
+
+// Publishes one message of bytes alone to the topic `name`. Publishers that stay hold on to a
+// topic instead of looking it up every time. Errors and waiting: as `slipring_broker_topic` and
+// `slipring_topic_publish`.
+slipring_status slipring_broker_publish(const struct slipring_broker *broker,
+                                        const char *name,
+                                        size_t name_len,
+                                        const uint8_t *payload,
+                                        size_t payload_len,
+                                        struct slipring_receipt *receipt);
+
+// Subscribes to `pattern`; `handler`, which is copied, is called with every message, possibly
+// before this has returned. `options` may be NULL for the defaults, and is used up as
+// `slipring_broker_subscribe` says; so is `handler` as soon as it is not NULL.
+//
+// Errors: as `slipring_broker_subscribe`, and ETHREAD.
+slipring_status slipring_broker_subscribe_handler(const struct slipring_broker *broker,
+                                                  const char *pattern,
+                                                  size_t pattern_len,
+                                                  const struct slipring_subscription_options *options,
+                                                  const struct slipring_handler *handler,
+                                                  struct slipring_handler_subscription **subscription);
+
+// Number of the subscription, unique in the broker; 0 if `subscription` is NULL. Does not wait.
+uint64_t slipring_handler_subscription_id(const struct slipring_handler_subscription *subscription);
+
+// Messages queued and not handed to the handler yet. Errors: EINVAL. Does not wait.
+slipring_status slipring_handler_subscription_queued(const struct slipring_handler_subscription *subscription,
+                                                     uint64_t *queued);
+
+// Unsubscribes, frees the handle and sets the pointer to NULL: when this returns, the handler does
+// not run any more and is not called again. What was queued is thrown away. From inside the
+// handler itself it returns at once. NULL, or a pointer to NULL, is no error.
+//
+// Waits for a running handler, except from inside a filter function. Two handlers that unsubscribe each other at the same time would
+// wait for ever: `slipring_handler_subscription_unsubscribe` has a limit.
+void slipring_handler_subscription_free(struct slipring_handler_subscription **subscription);
+
+// The same, waiting for a running handler for at most `timeout_ns`. TIMEOUT if it was still
+// running: it is not called again, and the handle stays, to be freed later. Errors: EINVAL, EFILTERING.
+slipring_status slipring_handler_subscription_unsubscribe(struct slipring_handler_subscription **subscription,
+                                                          uint64_t timeout_ns);
+
+// Lets the handler run until the broker closes, frees the handle and sets the pointer to NULL.
+// NULL, or a pointer to NULL, is no error.
+void slipring_handler_subscription_detach(struct slipring_handler_subscription **subscription);
+
+// Copies the text of the last error of this thread to `buffer`, ending in NUL, and returns its
+// length without the NUL, which may be more than fits: `buffer_len` bytes are never exceeded, and
+// what is cut off are whole UTF-8 characters. `buffer` may be NULL to ask for the length.
+//
+// Set by every function that returns a negative status, and left as it is by all others; empty
+// before the first error. Never fails; does not wait.
+size_t slipring_last_error(char *buffer, size_t buffer_len);
+
+// The place that the last error of this thread is about: the byte of a name, a pattern or a filter
+// expression at which it breaks the rules, or the index in an array. `SIZE_MAX` if it has none.
+// Never fails; does not wait.
+size_t slipring_last_error_position(void);
+
+// Space for a payload of `payload_len` bytes, to be written to `*payload` and then committed. What
+// it holds at first is unspecified. `head` may be NULL, or has the key, the id and the attributes;
+// its payload is ignored.
+//
+// The message gets its place in the order when it is committed; until then the loan delays nobody.
+// `*payload` is valid until the loan is committed or aborted. Errors: CLOSED, EINVAL, EUTF8,
+// EMESSAGE, EFULL (loans and kept messages take too much), ENOMEM, EFILTERING, EFORKED. Does not wait.
+slipring_status slipring_topic_loan(const struct slipring_topic *topic,
+                                    const struct slipring_new_message *head,
+                                    size_t payload_len,
+                                    struct slipring_loan **loan,
+                                    uint8_t **payload);
+
+// Publishes the message, which is read where it was written, frees the loan and sets the pointer
+// to NULL. `receipt` may be NULL. Waits as `slipring_topic_publish` does.
+//
+// Errors as `slipring_topic_publish`: the loan then stays as it was, to be committed again or
+// aborted.
+slipring_status slipring_loan_commit(struct slipring_loan **loan, struct slipring_receipt *receipt);
+
+// Gives the space back, publishes nothing and sets the pointer to NULL. NULL, or a pointer to
+// NULL, is no error.
+void slipring_loan_abort(struct slipring_loan **loan);
+
+// The value of the attribute `key`; it lives as long as the message. SLIPRING_EMPTY if it has
+// none. Errors: EINVAL, EUTF8. Does not wait.
+slipring_status slipring_message_attribute(const struct slipring_message *message,
+                                           const char *key,
+                                           size_t key_len,
+                                           struct slipring_text_view *value);
+
+// All attributes, in the order in which they were published: writes up to `attributes_len` of them
+// to `attributes`, which may be NULL if that is 0, and how many the message has to `count`, which
+// may be NULL. They live as long as the message. Errors: EINVAL. Does not wait.
+slipring_status slipring_message_attributes(const struct slipring_message *message,
+                                            struct slipring_attribute *attributes,
+                                            size_t attributes_len,
+                                            size_t *count);
+
+// Copies the message's id to `buffer`, ending in NUL, and returns its length without the NUL,
+// which may be more than fits: the publisher's own id, or a UUID made of the message's place. 256
+// bytes are always enough. 0 if `message` is NULL. Does not wait.
+size_t slipring_message_id(const struct slipring_message *message, char *buffer, size_t buffer_len);
+
+// Keeps a message past the call that it came with, without copying it: 256 KiB of memory around
+// it, or the message alone if it is larger, stay until the last one kept of them is freed. Errors:
+// EINVAL. Does not wait.
+slipring_status slipring_message_keep(const struct slipring_message *message,
+                                      struct slipring_kept **kept);
+
+// The message that was kept; it lives as long as the handle. Errors: EINVAL. Does not wait.
+slipring_status slipring_kept_message(const struct slipring_kept *kept,
+                                      struct slipring_message *message);
+
+// Frees a kept message and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.
+void slipring_kept_free(struct slipring_kept **kept);
+
+// Figures of the broker, over all its shards. `metrics_size` is `sizeof *metrics`; more than this
+// library knows is EINVAL. They are read one after another while others work; when nobody does,
+// they are exact. Errors: EINVAL. Does not wait.
+slipring_status slipring_broker_metrics(const struct slipring_broker *broker,
+                                        struct slipring_metrics *metrics,
+                                        size_t metrics_size);
+
+// Figures of the subscription with the number `id`. Errors: EINVAL, ENOSUBSCRIPTION. Does not
+// wait.
+slipring_status slipring_broker_subscription_metrics(const struct slipring_broker *broker,
+                                                     uint64_t id,
+                                                     struct slipring_subscription_metrics *metrics,
+                                                     size_t metrics_size);
+
+// All figures, also per shard, topic and subscription, in the Prometheus text exposition format,
+// version 0.0.4. Errors: EINVAL. Does not wait.
+slipring_status slipring_broker_prometheus(const struct slipring_broker *broker,
+                                           struct slipring_text **text);
+
+// Fills the options of a broker with the defaults; `struct_size` is `sizeof *options`. Errors:
+// EINVAL, also for a size that this library does not know. Does not wait.
+slipring_status slipring_broker_options_init(struct slipring_broker_options *options,
+                                             size_t struct_size);
+
+// Fills the options of a subscription with the defaults; `struct_size` is `sizeof *options`.
+// Errors: EINVAL, also for a size that this library does not know. Does not wait.
+slipring_status slipring_subscription_options_init(struct slipring_subscription_options *options,
+                                                   size_t struct_size);
+
+// A status in words: static text that ends in NUL, also for a number that is no status. Never
+// fails; does not wait.
+const char *slipring_status_str(int32_t status);
+
+// Subscribes to `pattern`; the messages are pulled. Every publish that starts after this has
+// returned sees the subscription. `options` may be NULL for the defaults.
+//
+// Options with a `filter_fn` are used up by the call, also if it fails: they must not be given
+// again with the same `filter_user`. Errors: CLOSED, EINVAL, EUTF8, ENAME (a pattern, or the
+// subscription's name), EFILTER, EINUSE, ERANGE, EFILTERING, EFORKED.
+slipring_status slipring_broker_subscribe(const struct slipring_broker *broker,
+                                          const char *pattern,
+                                          size_t pattern_len,
+                                          const struct slipring_subscription_options *options,
+                                          struct slipring_subscription **subscription);
+
+// Unsubscribes, frees the handle and sets the pointer to NULL; messages received from it are gone,
+// unless they were kept. If a call is using it, in another thread or around this one, that happens
+// when that call returns. NULL, or a pointer to NULL, is no error.
+void slipring_subscription_free(struct slipring_subscription **subscription);
+
+// Number of the subscription, unique in the broker; 0 if `subscription` is NULL. May be called
+// while another call is using the handle. Does not wait.
+uint64_t slipring_subscription_id(const struct slipring_subscription *subscription);
+
+// How many messages were lost at the last SLIPRING_LAGGED that this subscription has returned; 0
+// if `subscription` is NULL. May be called while another call is using the handle. Does not wait.
+uint64_t slipring_subscription_lost(const struct slipring_subscription *subscription);
+
+// Messages queued and not received. Errors: EINVAL, EBUSY. Does not wait.
+slipring_status slipring_subscription_queued(struct slipring_subscription *subscription,
+                                             uint64_t *queued);
+
+// Receives the next message, waiting for it as the subscription's wait strategy has it. It is
+// valid until the next call that receives, polls or waits on the subscription, or frees it.
+//
+// Errors: LAGGED (the next call goes on), CLOSED, DISCONNECTED, EINVAL, EBUSY, EFILTERING,
+// EFORKED.
+slipring_status slipring_subscription_recv(struct slipring_subscription *subscription,
+                                           struct slipring_message *message);
+
+// Receives the next message if one is queued, else EMPTY. Errors: as `slipring_subscription_recv`.
+// Does not wait.
+slipring_status slipring_subscription_try_recv(struct slipring_subscription *subscription,
+                                               struct slipring_message *message);
+
+// Receives the next message, waiting for at most `timeout_ns`, else TIMEOUT. Errors: as
+// `slipring_subscription_recv`.
+slipring_status slipring_subscription_recv_timeout(struct slipring_subscription *subscription,
+                                                   uint64_t timeout_ns,
+                                                   struct slipring_message *message);
+
+// Receives up to `most` messages, at least one, waiting for that as `slipring_subscription_recv`
+// does: sets `*messages` to an array of `*count` of them, which are valid as that one is. EMPTY if
+// `most` is 0. Errors: as `slipring_subscription_recv`; a loss behind the first message is told by
+// the next call.
+slipring_status slipring_subscription_recv_batch(struct slipring_subscription *subscription,
+                                                 size_t most,
+                                                 const struct slipring_message **messages,
+                                                 size_t *count);
+
+// The same for what is queued now; EMPTY if nothing is. Does not wait.
+slipring_status slipring_subscription_try_recv_batch(struct slipring_subscription *subscription,
+                                                     size_t most,
+                                                     const struct slipring_message **messages,
+                                                     size_t *count);
+
+// Calls `function` with up to `most` messages that are queued now, in place and without waiting,
+// and sets `*count`, which may be NULL, to how many. The fastest way to receive. Each message is
+// valid until the function returns.
+//
+// The function may call the broker, and free this subscription; a call that receives from it gets
+// EBUSY. EMPTY if nothing is queued. Errors: as `slipring_subscription_recv`; a loss behind the
+// first message is told by the next call.
+slipring_status slipring_subscription_poll(struct slipring_subscription *subscription,
+                                           size_t most,
+                                           slipring_message_fn function,
+                                           void *user,
+                                           size_t *count);
+
+// Waits for at most `timeout_ns`, or SLIPRING_FOREVER, until a message is queued or there is
+// something else to tell by the next call that receives; else TIMEOUT. Errors: EINVAL, EBUSY,
+// EFILTERING, EFORKED.
+slipring_status slipring_subscription_wait(struct slipring_subscription *subscription,
+                                           uint64_t timeout_ns);
+
+// A descriptor that is readable exactly while something can be received: for `poll`, `epoll` and
+// event loops. Level-triggered; do not read from it or close it. It stays the same, and valid as
+// long as the subscription. Errors: EINVAL, EBUSY, ESYSTEM. Does not wait.
+slipring_status slipring_subscription_event_fd(struct slipring_subscription *subscription, int *fd);
+
+// What is in a text; it lives as long as the handle, and a NUL is behind its length. Errors:
+// EINVAL. Does not wait.
+slipring_status slipring_text_get(const struct slipring_text *text,
+                                  struct slipring_text_view *view);
+
+// Frees a text and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.
+void slipring_text_free(struct slipring_text **text);
+
+// The topic's name; it lives as long as the handle. Errors: EINVAL. Does not wait.
+slipring_status slipring_topic_name(const struct slipring_topic *topic,
+                                    struct slipring_text_view *name);
+
+// Publishes one message of bytes alone, which are copied. `receipt` may be NULL.
+//
+// Waits only if a subscription with SLIPRING_BLOCK has no room, and, for the time of another
+// publish, if somebody else publishes to the same shard. Errors: CLOSED, EINVAL, EMESSAGE (too
+// large), EDELETED, EFULL, ENOMEM, EFILTERING, EFORKED; nothing was published then.
+slipring_status slipring_topic_publish(const struct slipring_topic *topic,
+                                       const uint8_t *payload,
+                                       size_t payload_len,
+                                       struct slipring_receipt *receipt);
+
+// The same for a message with a key, an id or attributes. Errors: those, and EUTF8.
+slipring_status slipring_topic_publish_message(const struct slipring_topic *topic,
+                                               const struct slipring_new_message *message,
+                                               struct slipring_receipt *receipt);
+
+// The same without ever waiting: WOULD_BLOCK if it had to.
+slipring_status slipring_topic_try_publish(const struct slipring_topic *topic,
+                                           const struct slipring_new_message *message,
+                                           struct slipring_receipt *receipt);
+
+// The same, waiting for at most `timeout_ns` for subscriptions that block: TIMEOUT if there still
+// was no room.
+slipring_status slipring_topic_publish_timeout(const struct slipring_topic *topic,
+                                               const struct slipring_new_message *message,
+                                               uint64_t timeout_ns,
+                                               struct slipring_receipt *receipt);
+
+// Publishes an array of messages in order, in one call. All of them are checked before the first
+// is published. Waits as `slipring_topic_publish` does.
+//
+// Errors as `slipring_topic_publish_message`: the batch ended early, and `receipt`, which may be
+// NULL, says how many were published. It is written in these cases too, but not where an argument
+// was wrong (EINVAL, EUTF8): nothing was published then.
+slipring_status slipring_topic_publish_batch(const struct slipring_topic *topic,
+                                             const struct slipring_new_message *messages,
+                                             size_t messages_len,
+                                             struct slipring_batch_receipt *receipt);
+
+// The same without ever waiting: WOULD_BLOCK if it had to.
+slipring_status slipring_topic_try_publish_batch(const struct slipring_topic *topic,
+                                                 const struct slipring_new_message *messages,
+                                                 size_t messages_len,
+                                                 struct slipring_batch_receipt *receipt);
+
+// Frees the handle and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.
+void slipring_topic_free(struct slipring_topic **topic);
+
+// Publishes one message without waiting for its turn: the receipt can be had from the ticket
+// later. Meant for SLIPRING_PINNED, where it makes publishing cost a copy. Tickets of one thread
+// are published in order. Errors as `slipring_topic_loan`; other reasons are told by the ticket.
+slipring_status slipring_topic_publish_ticket(const struct slipring_topic *topic,
+                                              const struct slipring_new_message *message,
+                                              struct slipring_ticket **ticket);
+
+// The receipt, if the message has been published; EMPTY if not yet. `receipt` may be NULL. Errors:
+// why it was not published, a subscription that blocks being WOULD_BLOCK. Does not wait.
+slipring_status slipring_ticket_try(const struct slipring_ticket *ticket,
+                                    struct slipring_receipt *receipt);
+
+// Waits for the receipt, frees the ticket and sets the pointer to NULL, also in case of an error,
+// which is why the message was not published. `receipt` may be NULL.
+slipring_status slipring_ticket_wait(struct slipring_ticket **ticket,
+                                     struct slipring_receipt *receipt);
+
+// Frees a ticket, whose message is published all the same, and sets the pointer to NULL. NULL, or
+// a pointer to NULL, is no error.
+void slipring_ticket_free(struct slipring_ticket **ticket);
+
+// The version of the library that is linked: `major << 16 | minor << 8 | patch`, to be compared
+// with SLIPRING_VERSION, which is that of the header. Never fails.
+uint32_t slipring_version(void);
+
+// The same as text, "0.1.0": static, ends in NUL. Never fails.
+const char *slipring_version_str(void);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* SLIPRING_H */
