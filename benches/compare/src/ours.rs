@@ -110,7 +110,8 @@ fn drain(subscription: &mut Subscription, messages: u64) -> Tally {
 
 impl Side for Slipring {
     fn one_to_one(&self, messages: u64, batch: usize, len: usize) -> Duration {
-        let large = len > 4096;
+        // A full queue must fit into the budget, or what is queued expires.
+        let large = len > 512;
         let broker = broker(if large { LARGE_BUDGET_BYTES } else { BUDGET_BYTES });
         let capacity = if large { LARGE_WINDOW } else { CAPACITY };
         let mut subscription = subscribe(&broker, PATTERN, capacity);
