@@ -232,19 +232,13 @@ impl Task {
             drop(self.lock());
             return true;
         };
-        // The worker that holds the lock finishes the task itself, and tells.
-        let me = thread::current();
-        self.inbox.space.prepare(Waiter::Thread(me.clone()));
+        // Whichever thread has the lock tells when it has let go of it: a worker after every task
+        // that is not open any more, a dedicated thread when it ends.
         let free = || !matches!(self.running.try_lock(), Err(std::sync::TryLockError::WouldBlock));
-        let mut done = free();
-        while !done && Instant::now() < deadline {
-            thread::park_timeout(deadline - Instant::now());
-            done = free();
+        match self.pool.upgrade() {
+            Some(pool) => pool.wait_until(deadline, |_| free()),
+            None => free(),
         }
-        self.inbox
-            .space
-            .cancel(|waiter| matches!(waiter, Waiter::Thread(other) if other.id() == me.id()));
-        done
     }
 
     /// Drops what the task was running with: queued messages are thrown away, the handler dropped.
