@@ -126,6 +126,8 @@ struct Target {
     inbox: Arc<Inbox>,
     lane: Arc<Lane>,
     filtered: bool,
+    /// Whether it may make a publisher wait.
+    blocks: bool,
 }
 
 impl Partition {
@@ -326,7 +328,8 @@ impl Core {
     /// Whether one of the subscriptions that block has no room.
     #[inline(always)]
     fn is_full(&mut self, state: &PartitionState) -> bool {
-        state.route.iter().any(|target| target.lane.room(&mut self.held, 1) == 0)
+        let mut blocking = state.route.iter().filter(|target| target.blocks);
+        blocking.any(|target| target.lane.room(&mut self.held, 1) == 0)
     }
 
     #[cold]
@@ -462,6 +465,7 @@ impl Core {
                         inbox: Arc::clone(inbox),
                         lane: Arc::clone(lane),
                         filtered: inbox.interest.is_selective(),
+                        blocks: matches!(inbox.overflow, Overflow::Block { .. }),
                     });
                 }
             });
