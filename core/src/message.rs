@@ -31,10 +31,10 @@ const _: () = assert!(cfg!(target_endian = "little"), "records are little-endian
 /// Bytes of a record before its extension.
 pub(crate) const RECORD_HEADER: usize = 32;
 
-const HAS_KEY: u32 = 1 << 24;
-const HAS_ID: u32 = 1 << 25;
-const HAS_ATTRIBUTES: u32 = 1 << 26;
-const EXTENSION_MASK: u32 = (1 << 24) - 1;
+pub(crate) const HAS_KEY: u32 = 1 << 24;
+pub(crate) const HAS_ID: u32 = 1 << 25;
+pub(crate) const HAS_ATTRIBUTES: u32 = 1 << 26;
+pub(crate) const EXTENSION_MASK: u32 = (1 << 24) - 1;
 
 /// A message on its way in: everything is borrowed, so a refused publish takes nothing away.
 ///
@@ -212,6 +212,11 @@ pub(crate) struct Layout {
 impl Layout {
     fn extension(self) -> usize {
         (self.meta & EXTENSION_MASK) as usize * 8
+    }
+
+    /// Flags and the extension's length, as in the header.
+    pub(crate) fn meta(self) -> u32 {
+        self.meta
     }
 
     /// Bytes of the whole record, a multiple of 8.
