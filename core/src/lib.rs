@@ -33,6 +33,7 @@ mod error;
 mod event;
 pub mod filter;
 mod fork;
+mod fs;
 mod idle;
 mod inbox;
 mod interest;
@@ -102,6 +103,7 @@ pub mod internals {
     pub use crate::chunk::{
         Appender, CHUNK_BYTES, Chunk, Claim, ClaimArea, FIRST_RECORD, Pins, Pool,
     };
+    pub use crate::fs::*;
     pub use crate::kind::{ErrorKind, Kind};
     pub use crate::log::{Log, LogWriter};
     #[cfg(slipring_loom)]
