@@ -60,6 +60,8 @@ mod ring;
 mod shard;
 mod snapshot;
 #[cfg(not(slipring_loom))]
+pub mod store;
+#[cfg(not(slipring_loom))]
 mod subscribe;
 #[cfg(not(slipring_loom))]
 mod subscription;

@@ -17,7 +17,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
     &["kind.rs", "topic.rs", "filter.rs", "clock.rs", "wait.rs", "overlay.rs", "snapshot.rs"],
     &["path.rs", "leaf.rs", "recent.rs", "chunk.rs", "ring.rs", "lossy.rs", "idle.rs"],
     &["message.rs", "baton.rs", "trie.rs"],
-    &["log.rs", "interest.rs"],
+    &["log.rs", "interest.rs", "store/"],
     &["lane.rs"],
     &["inbox.rs"],
     &["shard.rs"],
