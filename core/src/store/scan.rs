@@ -9,8 +9,9 @@ use std::io;
 
 /// Bytes that a scan reads at once.
 const READ: usize = 1 << 20;
-/// What a disk writes whole or not at all.
+/// What a disk writes at once. It may tear one, at a multiple of [`WORD`].
 const SECTOR: u64 = 512;
+const WORD: usize = 8;
 
 /// A part of a file in memory, which moves forward.
 pub(crate) struct Window<'a> {
@@ -288,7 +289,8 @@ fn first_non_zero(window: &mut Window<'_>, from: u64, end: u64) -> io::Result<Op
 }
 
 /// Whether the batch at `position`, which does not verify, lacks something: its header is zero, or
-/// it goes beyond the file, or the part of it that lies in some sector is zero.
+/// it goes beyond the file, or its part in some sector begins or ends with zeros, as where that
+/// sector was not written, or only its other side was.
 fn has_hole(
     window: &mut Window<'_>,
     position: u64,
@@ -309,7 +311,9 @@ fn has_hole(
     let mut at = position;
     while at < end {
         let next = (at / SECTOR * SECTOR + SECTOR).min(end);
-        if window.get(at, (next - at) as usize)?.iter().all(|&byte| byte == 0) {
+        let part = window.get(at, (next - at) as usize)?;
+        let is_zero = |word: Option<&[u8; WORD]>| word == Some(&[0; WORD]);
+        if is_zero(part.first_chunk()) || is_zero(part.last_chunk()) {
             return Ok(true);
         }
         at = next;

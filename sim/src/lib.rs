@@ -1,0 +1,14 @@
+//! A disk that loses what a disk may lose, from one seed, and the runs that the durable store must
+//! survive on it.
+//!
+//! [`SimFs`] stands in for the operating system. Until it is synced, a byte or a name is only a
+//! promise: [`SimFs::power_cut`] decides for each by the seed. A [`Fault`] can be planned for any
+//! call, and whatever happened is found again by running the same seed again.
+
+mod disk;
+mod fault;
+mod file;
+mod names;
+
+pub use disk::{SimFs, SimOptions};
+pub use fault::{Fault, Planned, Until};
