@@ -8,7 +8,10 @@
 mod disk;
 mod fault;
 mod file;
+mod log_model;
+mod log_run;
 mod names;
 
 pub use disk::{SimFs, SimOptions};
 pub use fault::{Fault, Planned, Until};
+pub use log_run::{RunReport, run_log, run_log_fault};

@@ -13,6 +13,7 @@
 //! write: bytes below it were on the disk when the batch was made.
 
 use super::record::{long, word};
+use super::sabotage::sabotaged;
 
 /// Bytes of a batch header.
 pub(crate) const HEADER: usize = 64;
@@ -94,9 +95,7 @@ impl BatchHeader {
         if word(bytes, 0) != MAGIC {
             return None;
         }
-        if cfg!(not(slipring_sabotage = "header_crc"))
-            && word(bytes, 60) != checksum(salt, &bytes[..60])
-        {
+        if !sabotaged("header_crc") && word(bytes, 60) != checksum(salt, &bytes[..60]) {
             return None;
         }
         let body_len = word(bytes, 16);
@@ -120,7 +119,7 @@ impl BatchHeader {
     /// Whether `body` is the one that this header was made for.
     pub(crate) fn verifies(&self, body: &[u8], salt: u32) -> bool {
         body.len() == self.body_len as usize
-            && (cfg!(slipring_sabotage = "body_crc") || checksum(salt, body) == self.body_crc)
+            && (sabotaged("body_crc") || checksum(salt, body) == self.body_crc)
     }
 
     /// Bytes of the whole batch.

@@ -127,7 +127,7 @@ impl MessageStore for MemoryStore {
 
     fn bounds(&self, shard: usize) -> Result<Bounds, StoreError> {
         let shard = self.shard(shard)?;
-        Ok(Bounds { low: shard.low, end: shard.end(), durable: shard.end() })
+        Ok(Bounds { low: shard.low, end: shard.end(), durable: shard.end(), first_offset: 0 })
     }
 
     fn partitions(&self, shard: usize) -> Result<Vec<PartitionBounds>, StoreError> {

@@ -25,6 +25,7 @@ mod records;
 mod recovery;
 mod reserve;
 mod retention;
+mod sabotage;
 mod scan;
 mod segment;
 mod segments;
@@ -56,6 +57,9 @@ pub struct Bounds {
     pub end: u64,
     /// What is below survives a power cut.
     pub durable: u64,
+    /// The least offset at which a partition may begin that the shard does not know, but that had
+    /// records before a crash: 0, unless records may have been seen and lost.
+    pub first_offset: u64,
 }
 
 /// How far a partition reaches.

@@ -10,9 +10,9 @@
 //! - What does not verify below the durable position, or has no hole that a torn write would have,
 //!   is damage: it stays as it is. The rest is a torn end: it is copied aside and cut off, with all
 //!   that follows it, also if that verifies.
-//! - What verifies but was not known to be durable is written again in place before it is believed,
-//!   because a failed sync may have marked it clean without its being on the disk.
-//! - Sequences and offsets that may have been seen are given up, not given out again.
+//! - Sequences and offsets that may have been seen and are lost are given up, not given out again.
+//!   After a mere kill nothing is lost, and nothing given up, if the file is the same with the
+//!   cache dropped as it was before: a failed sync leaves bytes that are in the cache alone.
 //!
 //! A crash at any step leaves what the next attempt treats the same.
 
@@ -21,6 +21,7 @@ use super::commit::{Commit, Mark};
 use super::error::{Damage, StoreError};
 use super::index::PartitionRow;
 use super::options::{OnDamage, SyncPolicy};
+use super::sabotage::sabotaged;
 use super::scan::{self, Scan, Stop};
 use super::segment::{
     BadHeader, Extent, FIRST_BATCH, SEGMENT_HEADER, Segment, SegmentHeader, base_of_name, log_path,
@@ -92,7 +93,9 @@ pub(crate) fn open(home: &Home) -> Result<Opened, StoreError> {
     {
         return Err(damaged_file(home, "", state.low));
     }
-    let mut recovery = Attempt { home, superblock, headers: vec![], scanned: VecDeque::new() };
+    let kept = state.boot != 0 && state.boot == home.options.boot;
+    let mut recovery =
+        Attempt { home, superblock, headers: vec![], scanned: VecDeque::new(), kept };
     recovery.read_headers(&bases)?;
     if let Err(error) = recovery.scan_back() {
         // The next attempt must not take the silence of a sync that failed once for success.
@@ -147,6 +150,8 @@ struct Attempt<'a> {
     headers: Vec<(SegmentHeader, u64)>,
     /// The last ones of them.
     scanned: VecDeque<Scanned>,
+    /// Whether the operating system still has all it was given: it was not booted since.
+    kept: bool,
 }
 
 impl Attempt<'_> {
@@ -180,22 +185,27 @@ impl Attempt<'_> {
         for (header, _) in self.headers.iter().rev() {
             let path = log_path(&self.home.dir, header.base);
             let file: Arc<dyn FsFile> = Arc::from(self.home.fs.open(&path, OpenHow::ReadWrite)?);
+            let mut cached = 0;
             if !state.clean {
-                if cfg!(not(slipring_sabotage = "recovery_sync")) {
+                if self.kept {
+                    cached = scan::segment(&*file, header)?.sequence;
+                }
+                if !sabotaged("recovery_sync") {
                     file.sync_data()?;
                 }
-                if cfg!(not(slipring_sabotage = "recovery_drop_cache")) {
+                if !sabotaged("recovery_drop_cache") {
                     file.drop_cache()?;
                 }
             }
             let scan = scan::segment(&*file, header)?;
+            self.kept &= cached <= scan.sequence;
             let (checkpoint, position) = state.checkpoint;
             let durable = match checkpoint.cmp(&header.base) {
                 std::cmp::Ordering::Less => scan.durable_pos,
                 std::cmp::Ordering::Equal => scan.durable_pos.max(position),
                 std::cmp::Ordering::Greater => u64::MAX,
             };
-            let durable = if cfg!(slipring_sabotage = "watermark") { FIRST_BATCH } else { durable };
+            let durable = if sabotaged("watermark") { FIRST_BATCH } else { durable };
             self.scanned.push_front(Scanned { file, scan, durable });
             if durable >= FIRST_BATCH {
                 break;
@@ -208,9 +218,6 @@ impl Attempt<'_> {
         let state = self.superblock.state();
         let mut report = Recovery { clean: state.clean, ..Recovery::default() };
         self.judge(&mut report)?;
-        if !state.clean {
-            self.write_again()?;
-        }
         let all = self.segments();
         let end = all.last().map_or(0, |segment| segment.extent().sequence);
         let next = self.next_sequence(end, &mut report);
@@ -218,7 +225,7 @@ impl Attempt<'_> {
         let is_new = all.is_empty();
         let last = match all.last() {
             Some(last) => Arc::clone(last),
-            None => Arc::new(create_segment(self.home, next, end, state.epoch + 1)?),
+            None => Arc::new(create_segment(self.home, next, end, next - end, state.epoch + 1)?),
         };
         let file = match self.scanned.back() {
             Some(scanned) => Arc::clone(&scanned.file),
@@ -293,7 +300,7 @@ impl Attempt<'_> {
                 }
                 Stop::End if is_last && scan.position >= *durable => continue,
                 Stop::End | Stop::Torn => scan.position >= *durable,
-                Stop::Changed => cfg!(slipring_sabotage = "evidence"),
+                Stop::Changed => sabotaged("evidence"),
             };
             if is_torn {
                 return self.cut(at, report);
@@ -353,28 +360,6 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Writes what was not known to be durable again, in place, and syncs it.
-    fn write_again(&self) -> Result<(), StoreError> {
-        if cfg!(slipring_sabotage = "recovery_rewrite") {
-            return Ok(());
-        }
-        for Scanned { file, scan, durable } in &self.scanned {
-            let mut at = (*durable).max(FIRST_BATCH);
-            let mut bytes = vec![];
-            while at < scan.position {
-                bytes.resize((scan.position - at).min(1 << 20) as usize, 0);
-                let read = read_full_at(&**file, &mut bytes, at)?;
-                write_all_at(&**file, &mut [IoSlice::new(&bytes[..read])], at)?;
-                at += read as u64;
-                if read == 0 {
-                    break;
-                }
-            }
-            file.sync_data()?;
-        }
-        Ok(())
-    }
-
     /// The segments that are there, as far as they were written.
     fn segments(&self) -> Vec<Arc<Segment>> {
         let first = self.headers.len() - self.scanned.len();
@@ -406,9 +391,7 @@ impl Attempt<'_> {
     fn next_sequence(&self, end: u64, report: &mut Recovery) -> u64 {
         let state = self.superblock.state();
         let mut next = end.max(state.low);
-        // In the same boot, the operating system still has all it was given.
-        let kept = state.boot != 0 && state.boot == self.home.options.boot;
-        if !state.clean && !kept {
+        if !state.clean && !self.kept {
             next = next.max(state.frontier);
         }
         if let Some(scanned) = self.scanned.back().filter(|scanned| is_damaged(scanned)) {
@@ -416,7 +399,7 @@ impl Attempt<'_> {
             let most = (scan.file_len - scan.position) / RECORD_HEADER as u64 + 1;
             next = next.max(scan.last_sequence + most).max(state.frontier);
         }
-        if cfg!(slipring_sabotage = "give_up") {
+        if sabotaged("give_up") {
             next = end;
         }
         report.given_up = next - end;
@@ -430,16 +413,13 @@ impl Attempt<'_> {
         given_up: u64,
     ) -> Result<AHashMap<u32, Tail>, StoreError> {
         let mut tails: AHashMap<u32, (Tail, u64)> = AHashMap::new();
-        let mut gaps = 0;
         for segment in all {
-            let header = &segment.header;
-            gaps += header.base - header.previous_end.min(header.base);
-            let home = segment.base();
+            let (home, gaps) = (segment.base(), segment.header.given_up);
             for PartitionRow { partition, next_offset, .. } in segment.read_table(&*self.home.fs)? {
                 tails.insert(partition, (Tail { next: next_offset, home }, gaps));
             }
         }
-        let gaps = gaps + given_up;
+        let gaps = all.last().map_or(0, |last| last.header.given_up) + given_up;
         let settled = tails.into_iter().map(|(partition, (tail, before))| {
             (partition, Tail { next: tail.next + (gaps - before), ..tail })
         });

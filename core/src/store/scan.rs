@@ -3,6 +3,7 @@
 use super::batch::{BatchHeader, HEADER, Kind};
 use super::index::{SegmentIndex, Touch};
 use super::record::{StoredRecord, long, word};
+use super::sabotage::sabotaged;
 use super::segment::{FIRST_BATCH, SegmentHeader};
 use crate::fs::{FsFile, read_full_at};
 use std::io;
@@ -49,9 +50,7 @@ pub(crate) fn batch<'w>(
     salt: u32,
 ) -> io::Result<Option<(BatchHeader, &'w [u8])>> {
     let found = any_batch(window, position, salt)?;
-    Ok(found.filter(|(header, _)| {
-        header.base_sequence == sequence || cfg!(slipring_sabotage = "chain")
-    }))
+    Ok(found.filter(|(header, _)| header.base_sequence == sequence || sabotaged("chain")))
 }
 
 /// The same, whatever it begins with.

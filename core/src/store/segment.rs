@@ -3,7 +3,7 @@
 //! ```text
 //!  0 magic "SLIPSEG1" | 8 major u16, minor u16 | 12 incompat u32 | 16 compat u32 | 20 shard u32
 //! 24 store u128 | 40 base u64 | 48 previous_end u64 | 56 created_us u64 | 64 epoch u32
-//! 68 salt u32 | zeros | 4092 crc u32
+//! 68 salt u32 | 72 given_up u64 | zeros | 4092 crc u32
 //! ```
 //!
 //! A file gets its name when this page is durable, so a half-made segment cannot exist. A reader
@@ -14,6 +14,7 @@ use super::batch::checksum;
 use super::error::StoreError;
 use super::index::{IndexOf, SegmentIndex};
 use super::record::{long, word};
+use super::sabotage::sabotaged;
 use super::scan;
 use crate::fs::{Fs, FsFile, OpenHow, read_full_at, write_all_at};
 use crate::sync::Mutex;
@@ -44,6 +45,8 @@ pub(crate) struct SegmentHeader {
     /// Where the segment before ended. Sequences from there to `base` were given up: they may have
     /// been seen before a crash that took the records.
     pub(crate) previous_end: u64,
+    /// How many sequences were given up in all the life of the log, those before `base` included.
+    pub(crate) given_up: u64,
     pub(crate) created_us: u64,
     pub(crate) epoch: u32,
     /// Random; begins every check in the file.
@@ -71,6 +74,7 @@ impl SegmentHeader {
         put(56, &self.created_us.to_le_bytes());
         put(64, &self.epoch.to_le_bytes());
         put(68, &self.salt.to_le_bytes());
+        put(72, &self.given_up.to_le_bytes());
         let crc = checksum(0, &bytes[..SEGMENT_HEADER - 4]);
         bytes[SEGMENT_HEADER - 4..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -78,7 +82,7 @@ impl SegmentHeader {
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BadHeader> {
         let bytes = bytes.first_chunk::<SEGMENT_HEADER>().ok_or(BadHeader::Damaged)?;
-        let verifies = cfg!(slipring_sabotage = "segment_crc")
+        let verifies = sabotaged("segment_crc")
             || word(bytes, SEGMENT_HEADER - 4) == checksum(0, &bytes[..SEGMENT_HEADER - 4]);
         if !bytes.starts_with(MAGIC) || !verifies {
             return Err(BadHeader::Damaged);
@@ -99,6 +103,7 @@ impl SegmentHeader {
             created_us: long(bytes, 56),
             epoch: word(bytes, 64),
             salt: word(bytes, 68),
+            given_up: long(bytes, 72),
         })
     }
 }
@@ -154,16 +159,15 @@ impl Segment {
             outcome => outcome?,
         };
         let page = header.encode();
-        let written = write_all_at(&*file, &mut [IoSlice::new(&page[..])], 0).and_then(|()| {
-            if cfg!(slipring_sabotage = "segment_sync") { Ok(()) } else { file.sync_data() }
-        });
+        let written = write_all_at(&*file, &mut [IoSlice::new(&page[..])], 0)
+            .and_then(|()| if sabotaged("segment_sync") { Ok(()) } else { file.sync_data() });
         if let Err(error) = written {
             // It has no name that counts; what stays of it is removed at the next try.
             let _ = fs.remove(&temporary);
             return Err(error);
         }
         fs.rename(&temporary, &path)?;
-        if cfg!(not(slipring_sabotage = "segment_dir_sync")) {
+        if !sabotaged("segment_dir_sync") {
             fs.sync_dir(dir)?;
         }
         let extent =
@@ -322,6 +326,7 @@ mod tests {
             shard: 3,
             base: 99,
             previous_end: 90,
+            given_up: 11,
             created_us: 5,
             epoch: 2,
             salt: 0xabcd,

@@ -1,6 +1,7 @@
 //! The segments of a shard, oldest first; the last one is being written.
 
 use super::error::StoreError;
+use super::sabotage::sabotaged;
 use super::segment::Segment;
 use crate::fs::Fs;
 use crate::sync::Mutex;
@@ -44,6 +45,13 @@ impl Segments {
         self.lock().all.front().map_or(0, |segment| segment.base())
     }
 
+    /// The same, and how many sequences were given up in the life of the log.
+    pub(crate) fn low_and_given_up(&self) -> (u64, u64) {
+        let inside = self.lock();
+        let low = inside.all.front().map_or(0, |segment| segment.base());
+        (low, inside.all.back().map_or(0, |segment| segment.header.given_up))
+    }
+
     /// The one that has `sequence`, and the base of the next one.
     pub(crate) fn of(&self, sequence: u64) -> Option<(Arc<Segment>, Option<u64>)> {
         let mut inside = self.lock();
@@ -69,10 +77,10 @@ impl Segments {
             let first = inside.first_unsynced;
             inside.all.iter().filter(|segment| segment.base() >= first).cloned().collect()
         };
-        let skipped = if cfg!(slipring_sabotage = "sealed_sync") { dirty.len() - 1 } else { 0 };
+        let skipped = if sabotaged("sealed_sync") { dirty.len() - 1 } else { 0 };
         for segment in &dirty[skipped..] {
             let file = segment.file(fs)?;
-            if cfg!(not(slipring_sabotage = "sync")) {
+            if !sabotaged("sync") {
                 file.sync_data()?;
             }
         }

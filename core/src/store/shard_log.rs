@@ -10,6 +10,7 @@ use super::record::StoredRecord;
 use super::records::Records;
 use super::recovery::{self, Opened, Recovery};
 use super::retention::{Keep, Retained, Retention};
+use super::sabotage::sabotaged;
 use super::scan::{self, Window};
 use super::segment::{FIRST_BATCH, Segment};
 use super::segments::Segments;
@@ -66,8 +67,8 @@ impl ShardLog {
 
     pub(crate) fn bounds(&self) -> Bounds {
         let (written, durable) = self.commit.marks();
-        let low = self.segments.low();
-        Bounds { low, end: written.sequence, durable: durable.sequence }
+        let (low, first_offset) = self.segments.low_and_given_up();
+        Bounds { low, end: written.sequence, durable: durable.sequence, first_offset }
     }
 
     pub(crate) fn partitions(&self) -> Vec<PartitionBounds> {
@@ -231,18 +232,18 @@ impl ShardLog {
         let active = writer.active.base();
         let silent = writer.tails.iter().filter(|(_, tail)| tail.home < low);
         let silent: Vec<(u32, u64)> = silent.map(|(&id, tail)| (id, tail.next)).collect();
-        if !silent.is_empty() && cfg!(not(slipring_sabotage = "carry_tails")) {
+        if !silent.is_empty() && !sabotaged("carry_tails") {
             let body = scan::encode_tails(silent.iter().copied());
             writer.write_control(Kind::Tails, &body, &self.home, &self.commit)?;
             for (partition, next) in silent {
                 writer.tails.insert(partition, Tail { next, home: active });
             }
-            if cfg!(not(slipring_sabotage = "carry_sync")) {
+            if !sabotaged("carry_sync") {
                 self.sync_to(writer.mark())?;
             }
         }
         let state = writer.superblock.state();
-        if cfg!(not(slipring_sabotage = "low_first")) {
+        if !sabotaged("low_first") {
             writer
                 .superblock
                 .store(State { low, ..state })
@@ -292,9 +293,13 @@ impl ShardLog {
         if writer.refusal.is_some() {
             return Ok(());
         }
-        writer.check(&self.commit)?;
         let mark = writer.mark();
-        self.sync_to(mark)?;
+        if let Err(error) = writer.check(&self.commit).and_then(|()| self.sync_to(mark)) {
+            // What the operating system has in memory is not what the disk has.
+            let state = writer.superblock.state();
+            let _ = writer.superblock.store(State { boot: 0, ..state });
+            return Err(error);
+        }
         writer.refusal = Some(StoreError::Closed);
         let state = writer.superblock.state();
         let checkpoint = (mark.segment, mark.position);

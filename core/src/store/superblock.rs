@@ -6,6 +6,7 @@
 
 use super::batch::checksum;
 use super::record::{long, word};
+use super::sabotage::sabotaged;
 use super::segment::StoreId;
 use crate::fs::{Fs, FsFile, OpenHow, read_full_at, write_all_at};
 use std::io::{self, IoSlice};
@@ -127,7 +128,7 @@ impl Superblock {
         let bytes = encode(generation, &state, self.id, self.shard);
         let at = generation % 2 * SLOT_EVERY;
         write_all_at(&*self.file, &mut [IoSlice::new(&bytes)], at)?;
-        if cfg!(not(slipring_sabotage = "superblock_sync")) {
+        if !sabotaged("superblock_sync") {
             self.file.sync_data()?;
         }
         (self.generation, self.state) = (generation, state);
@@ -157,7 +158,7 @@ fn encode(generation: u64, state: &State, id: StoreId, shard: u32) -> [u8; SLOT]
 fn decode(bytes: &[u8; SLOT], id: StoreId, shard: u32) -> Option<(u64, State)> {
     let wide = |at: usize| u128::from(long(bytes, at)) | u128::from(long(bytes, at + 8)) << 64;
     let verifies = bytes.starts_with(MAGIC)
-        && (cfg!(slipring_sabotage = "superblock_crc")
+        && (sabotaged("superblock_crc")
             || word(bytes, SLOT - 4) == checksum(0, &bytes[..SLOT - 4]))
         && wide(16) == id.0
         && word(bytes, 48) == shard;

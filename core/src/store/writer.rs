@@ -10,6 +10,7 @@ use super::error::StoreError;
 use super::index::Touch;
 use super::options::{Options, SyncPolicy};
 use super::plan::{Group, Plan};
+use super::sabotage::sabotaged;
 use super::scan;
 use super::segment::{Extent, Segment, SegmentHeader, StoreId};
 use super::segments::Segments;
@@ -162,9 +163,7 @@ impl Writer {
         commit: &Commit,
     ) -> Result<(), StoreError> {
         let state = self.superblock.state();
-        if home.options.sync == SyncPolicy::Always
-            || end <= state.frontier
-            || cfg!(slipring_sabotage = "frontier")
+        if home.options.sync == SyncPolicy::Always || end <= state.frontier || sabotaged("frontier")
         {
             return Ok(());
         }
@@ -272,9 +271,10 @@ impl Writer {
     /// pieces of it in what is written there next.
     fn take_back(&mut self, error: io::Error, commit: &Commit) -> StoreError {
         let position = self.extent.position;
-        let cut = self.file.set_len(position).and_then(|()| {
-            if cfg!(slipring_sabotage = "heal_sync") { Ok(()) } else { self.file.sync_data() }
-        });
+        let cut = self
+            .file
+            .set_len(position)
+            .and_then(|()| if sabotaged("heal_sync") { Ok(()) } else { self.file.sync_data() });
         match cut {
             Ok(()) => {
                 self.allocated = position;
@@ -309,7 +309,8 @@ impl Writer {
         segments: &Segments,
     ) -> Result<(), StoreError> {
         let previous_end = self.extent.sequence;
-        let segment = create_segment(home, base, previous_end, self.epoch())?;
+        let given_up = self.active.header.given_up + (base - previous_end);
+        let segment = create_segment(home, base, previous_end, given_up, self.epoch())?;
         self.file = segment.file(&*home.fs)?;
         self.extent = segment.extent();
         self.allocated = self.extent.position;
@@ -324,6 +325,7 @@ pub(super) fn create_segment(
     home: &Home,
     base: u64,
     previous_end: u64,
+    given_up: u64,
     epoch: u32,
 ) -> Result<Segment, StoreError> {
     let header = SegmentHeader {
@@ -331,6 +333,7 @@ pub(super) fn create_segment(
         shard: home.shard as u32,
         base,
         previous_end,
+        given_up,
         created_us: home.clock.unix_us(),
         epoch,
         salt: home.entropy.next() as u32,
