@@ -59,7 +59,6 @@ mod registry;
 mod ring;
 mod shard;
 mod snapshot;
-#[cfg(not(slipring_loom))]
 pub mod store;
 #[cfg(not(slipring_loom))]
 mod subscribe;

@@ -1,7 +1,7 @@
 //! The project's own commands, run as `cargo xtask <command>`.
 //!
 //! Each command is one file: `steps` (test), `tidy`, `header`, `mutations`, `compare`
-//! (bench-compare), `tsan`.
+//! (bench-compare), `tsan`, `store` (crash-sim, kill-loop, store-sweep, sabotage).
 
 mod compare;
 mod header;
@@ -10,6 +10,7 @@ mod mutations;
 mod shell;
 mod source;
 mod steps;
+mod store;
 mod tidy;
 mod tsan;
 
@@ -21,6 +22,13 @@ cargo xtask tidy                  layering, unsafe rooms, banned words, file len
 cargo xtask header [--check]       make include/slipring.h of ffi/src; --check: fail on a difference
 cargo xtask mutations [--only N]  weaken one ordering at a time: the loom model must notice
 cargo xtask tsan                  the stress tests under ThreadSanitizer, on nightly
+cargo xtask crash-sim [--seeds N] [--first-seed S]
+                                  the durable log on a simulated disk that crashes, from N seeds
+cargo xtask kill-loop [--cycles N] [--dir DIR]
+                                  kill -9 a real process that appends, N times for each policy
+cargo xtask store-sweep           every bit of a segment flipped, a fault at every call
+cargo xtask sabotage [--only STEP]
+                                  leave out one step of the store at a time: those must notice
 cargo xtask bench-compare [--only A,B] [--quick] [--check]
                                   slipring beside its peers; --quick: under three minutes;
                                   --check: exit 1 when a bar fails";
@@ -37,6 +45,11 @@ fn main() -> ExitCode {
         ["mutations"] => mutations::run(None),
         ["mutations", "--only", name] => mutations::run(Some(name)),
         ["tsan"] => tsan::run(),
+        ["crash-sim", options @ ..] => store::program("crash-sim", options),
+        ["kill-loop", options @ ..] => store::program("kill-loop", options),
+        ["store-sweep"] => store::sweep(),
+        ["sabotage"] => store::sabotage(None),
+        ["sabotage", "--only", step] => store::sabotage(Some(step)),
         ["bench-compare", options @ ..] => compare::run(options),
         _ => Err(format!("usage:\n{USAGE}")),
     };

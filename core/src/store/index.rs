@@ -13,7 +13,7 @@
 //! places   8 B a batch and partition: offset - first_offset u32, position u32
 //! ```
 
-use super::batch::checksum;
+use super::batch::{agree, checksum};
 use super::record::{long, word};
 use crate::fs::{FsFile, read_full_at};
 use ahash::AHashMap;
@@ -202,8 +202,8 @@ impl SegmentIndex {
         let (table, body) = bytes.get(HEADER..)?.split_at_checked(head.partitions * ROW)?;
         let (marks, places) = body.split_at_checked(head.marks * MARK)?;
         if places.len() != head.places * PLACE
-            || head_checksum(&bytes[..HEADER + table.len()], of.salt) != head.head_crc
-            || checksum(of.salt, body) != head.body_crc
+            || !agree(head.head_crc, head_checksum(&bytes[..HEADER + table.len()], of.salt))
+            || !agree(head.body_crc, checksum(of.salt, body))
         {
             return None;
         }
@@ -246,7 +246,7 @@ impl SegmentIndex {
         }
         bytes.resize(HEADER + table as usize, 0);
         let read = read_full_at(file, &mut bytes[HEADER..], HEADER as u64)?;
-        let verifies = read as u64 == table && head_checksum(&bytes, of.salt) == head.head_crc;
+        let verifies = read as u64 == table && agree(head.head_crc, head_checksum(&bytes, of.salt));
         Ok(verifies.then(|| bytes[HEADER..].chunks_exact(ROW).map(decode_row).collect()))
     }
 }

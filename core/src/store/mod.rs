@@ -16,6 +16,7 @@ mod entropy;
 mod error;
 mod identity;
 mod index;
+mod inspect;
 mod memory;
 mod options;
 mod plan;
@@ -33,7 +34,6 @@ mod shard_log;
 mod superblock;
 mod writer;
 
-pub use commit::{Commit, Mark};
 pub use disk::{DiskStore, DiskStoreBuilder};
 pub use error::{Damage, StoreError};
 pub use memory::MemoryStore;
@@ -43,6 +43,13 @@ pub use record::{RecordPlace, StoredRecord};
 pub use records::Records;
 pub use recovery::Recovery;
 pub use retention::{Retained, Retention};
+
+/// For the models and the fuzz targets.
+#[doc(hidden)]
+pub mod internals {
+    pub use super::commit::{Commit, Mark};
+    pub use super::inspect::{index, records, segment, superblock};
+}
 
 use std::fmt;
 use std::ops::Range;

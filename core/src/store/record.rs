@@ -47,6 +47,19 @@ impl<'a> StoredRecord<'a> {
         (rest.is_empty() && record.is_sound()).then_some(record)
     }
 
+    /// Each of the records that lie one behind the other in `bytes`; `None`, at last, if what is
+    /// left is not one whose parts are in order.
+    pub fn all(mut bytes: &'a [u8]) -> impl Iterator<Item = Option<Self>> {
+        std::iter::from_fn(move || {
+            if bytes.is_empty() {
+                return None;
+            }
+            let first = Self::split_first(bytes).filter(|(record, _)| record.is_sound());
+            bytes = first.map_or(&[], |(_, rest)| rest);
+            Some(first.map(|(record, _)| record))
+        })
+    }
+
     /// The record that these bytes are, which were checked before.
     pub(super) fn marked(bytes: &'a [u8]) -> Self {
         Self(bytes)

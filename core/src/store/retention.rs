@@ -19,7 +19,7 @@ impl Retention {
 
 /// What retention did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[non_exhaustive]
+#[expect(clippy::exhaustive_structs, reason = "made by every implementation")]
 pub struct Retained {
     /// The oldest sequence that is still there.
     pub low: u64,

@@ -10,7 +10,7 @@
 //! refuses a major version or an incompatible flag that it does not know; compatible flags and
 //! minor versions it need not know.
 
-use super::batch::checksum;
+use super::batch::{agree, checksum};
 use super::error::StoreError;
 use super::index::{IndexOf, SegmentIndex};
 use super::record::{long, word};
@@ -83,7 +83,7 @@ impl SegmentHeader {
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BadHeader> {
         let bytes = bytes.first_chunk::<SEGMENT_HEADER>().ok_or(BadHeader::Damaged)?;
         let verifies = sabotaged("segment_crc")
-            || word(bytes, SEGMENT_HEADER - 4) == checksum(0, &bytes[..SEGMENT_HEADER - 4]);
+            || agree(word(bytes, SEGMENT_HEADER - 4), checksum(0, &bytes[..SEGMENT_HEADER - 4]));
         if !bytes.starts_with(MAGIC) || !verifies {
             return Err(BadHeader::Damaged);
         }

@@ -4,7 +4,7 @@
 //! leaves the other slot, which was synced before. Where one slot does not verify, nobody can tell
 //! a torn write from damage to the newest, so the frontier is then taken one step further.
 
-use super::batch::checksum;
+use super::batch::{agree, checksum};
 use super::record::{long, word};
 use super::sabotage::sabotaged;
 use super::segment::StoreId;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 8] = b"SLIPSUP1";
 /// A slot is one sector; they are a page apart, so that no write touches both.
-const SLOT: usize = 512;
+pub(super) const SLOT: usize = 512;
 const SLOT_EVERY: u64 = 4096;
 
 /// Sequences that are reserved at once where acknowledgements do not wait for the disk.
@@ -155,11 +155,11 @@ fn encode(generation: u64, state: &State, id: StoreId, shard: u32) -> [u8; SLOT]
     bytes
 }
 
-fn decode(bytes: &[u8; SLOT], id: StoreId, shard: u32) -> Option<(u64, State)> {
+pub(super) fn decode(bytes: &[u8; SLOT], id: StoreId, shard: u32) -> Option<(u64, State)> {
     let wide = |at: usize| u128::from(long(bytes, at)) | u128::from(long(bytes, at + 8)) << 64;
     let verifies = bytes.starts_with(MAGIC)
         && (sabotaged("superblock_crc")
-            || word(bytes, SLOT - 4) == checksum(0, &bytes[..SLOT - 4]))
+            || agree(word(bytes, SLOT - 4), checksum(0, &bytes[..SLOT - 4])))
         && wide(16) == id.0
         && word(bytes, 48) == shard;
     verifies.then(|| {
