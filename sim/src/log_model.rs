@@ -81,13 +81,14 @@ impl LogModel {
     }
 
     /// Compares a store that was opened after `stop` with what must be there, and takes over what
-    /// is. `may_be_damaged`: bytes were ruined.
+    /// is. `may_be_damaged`: bytes were ruined; `refuses`: and so the store takes no more.
     pub(crate) fn check(
         &mut self,
         store: &dyn MessageStore,
         shard: usize,
         stop: Stop,
         may_be_damaged: bool,
+        refuses: bool,
     ) -> Result<(), String> {
         let bounds = store.bounds(shard).map_err(|error| error.to_string())?;
         let required = match stop {
@@ -117,6 +118,9 @@ impl LogModel {
         }
         for sequence in lost {
             self.records.remove(&sequence);
+        }
+        if refuses {
+            return Ok(());
         }
         if bounds.end < self.seen {
             return Err(format!("sequences from {} on would be reused", bounds.end));

@@ -135,8 +135,7 @@ impl Run {
     }
 
     fn trace(&self) -> String {
-        let trace = self.fs.trace();
-        trace[trace.len().saturating_sub(60)..].join("\n  ")
+        self.fs.trace().join("\n  ")
     }
 
     fn builder(&mut self) -> DiskStoreBuilder {
@@ -164,9 +163,7 @@ impl Run {
                     return Err(format!("taken for damage: {:?}", store.recovery()));
                 }
             }
-            for shard in 0..self.shards {
-                self.models[shard].check(&store, shard, stopped, self.fs.was_ruined())?;
-            }
+            self.check(&store, stopped)?;
             if damaged && self.on_damage == OnDamage::Refuse {
                 return self.check_refusal(&store);
             }
@@ -203,8 +200,14 @@ impl Run {
             Ok(store) => store,
             Err(error) => return Err(format!("cannot be opened: {error}")),
         };
-        for shard in 0..self.shards {
-            self.models[shard].check(&store, shard, stop, self.fs.was_ruined())?;
+        self.check(&store, stop)
+    }
+
+    fn check(&mut self, store: &DiskStore, stop: Stop) -> Result<(), String> {
+        for (shard, recovery) in store.recovery().iter().enumerate() {
+            let ruined = self.fs.was_ruined();
+            let refuses = recovery.damage.is_some() && self.on_damage == OnDamage::Refuse;
+            self.models[shard].check(store, shard, stop, ruined, refuses)?;
         }
         Ok(())
     }
@@ -251,14 +254,30 @@ impl Run {
             if self.fs.is_down() {
                 self.report.crashes_in_recovery += 1;
             }
-            // The store gave up, and the machine may go down for good.
-            let next = if self.rng.bool() { Stop::PowerCut } else { Stop::Kill };
+            // Where the store gave up, the machine may still go down.
+            let next = match self.went_down() {
+                Some(stop) => stop,
+                None if self.rng.bool() => Stop::PowerCut,
+                None => Stop::Kill,
+            };
             self.end(next);
             if next == Stop::PowerCut || stop == Stop::Closed {
                 stop = next;
             }
         }
         Err("four attempts, and the last one is not disturbed".to_owned())
+    }
+
+    /// How the machine went down, if it is.
+    fn went_down(&self) -> Option<Stop> {
+        let last = |trace: Vec<String>| {
+            trace.iter().rev().find_map(|line| match line.as_str() {
+                "Kill" => Some(Stop::Kill),
+                "PowerCut" => Some(Stop::PowerCut),
+                _ => None,
+            })
+        };
+        self.fs.is_down().then(|| last(self.fs.trace())).flatten()
     }
 
     fn fault(&mut self) -> Fault {
@@ -308,13 +327,9 @@ impl Run {
                 break;
             }
         }
-        let is_down = self.fs.is_down();
+        let went_down = self.went_down();
         let stop = match self.rng.u8(0..4) {
-            // How it went down is the plan's to say; a kill is checked as the milder case.
-            _ if is_down && self.fs.trace().last().is_some_and(|last| last.contains("Kill")) => {
-                Stop::Kill
-            }
-            _ if is_down => Stop::PowerCut,
+            _ if let Some(stop) = went_down => stop,
             0 => {
                 if store.close().is_ok() {
                     Stop::Closed
@@ -448,14 +463,10 @@ impl Run {
             }
         };
         match store.retain(shard, 0, &retention) {
-            Ok(_) => {}
-            Err(StoreError::Poisoned(_)) => {
-                self.failed();
-                return Ok(false);
-            }
-            // What it had found to be expired may be expired.
-            Err(_) => {}
+            Err(StoreError::Poisoned(_)) => self.failed(),
+            Ok(_) | Err(_) => {}
         }
+        // What it had found to be expired is, also if it failed afterwards.
         let bounds = store.partitions(shard).map_err(|error| error.to_string())?;
         let lows: Vec<_> = bounds.iter().map(|bounds| (bounds.partition, bounds.low)).collect();
         self.models[shard].expired(&lows);
