@@ -335,7 +335,7 @@ impl Run {
                     Stop::Closed
                 } else {
                     self.failed();
-                    Stop::Kill
+                    self.went_down().unwrap_or(Stop::Kill)
                 }
             }
             1 => Stop::Kill,

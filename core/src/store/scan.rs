@@ -288,8 +288,9 @@ fn first_non_zero(window: &mut Window<'_>, from: u64, end: u64) -> io::Result<Op
 }
 
 /// Whether the batch at `position`, which does not verify, lacks something: its header is zero, or
-/// it goes beyond the file, or its part in some sector begins or ends with zeros, as where that
-/// sector was not written, or only its other side was.
+/// it goes beyond the file, or nothing follows its header; or its part in some sector begins or
+/// ends with zeros, as where that sector was not written, or only its other side was; or its last
+/// record ends with a zero, as where the write stopped in the last word.
 fn has_hole(
     window: &mut Window<'_>,
     position: u64,
@@ -301,10 +302,10 @@ fn has_hole(
     if first_byte >= header_end || header_end > file_len {
         return Ok(true);
     }
-    // Of a header that does not verify, no length is believed: the header alone is looked at.
     let header = BatchHeader::decode(window.get(position, HEADER)?, salt);
+    // Of a header that does not verify, no length is believed: the header alone is looked at.
     let end = header.map_or(header_end, |header| position + header.bytes());
-    if end > file_len {
+    if end > file_len || (header.is_none() && first_non_zero(window, end, file_len)?.is_none()) {
         return Ok(true);
     }
     let mut at = position;
@@ -317,5 +318,7 @@ fn has_hole(
         }
         at = next;
     }
-    Ok(false)
+    let Some(header) = header else { return Ok(false) };
+    let body = window.get(header_end, header.body_len as usize)?;
+    Ok(records(body).last().is_some_and(|record| record.payload().last() == Some(&0)))
 }
