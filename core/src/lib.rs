@@ -60,6 +60,8 @@ mod ring;
 mod shard;
 mod snapshot;
 #[cfg(not(slipring_loom))]
+mod store;
+#[cfg(not(slipring_loom))]
 mod subscribe;
 #[cfg(not(slipring_loom))]
 mod subscription;
@@ -110,6 +112,8 @@ pub mod internals {
     pub use crate::model::*;
     pub use crate::recent::RECENT_CHANGES;
     pub use crate::snapshot::Snapshot;
+    #[cfg(not(slipring_loom))]
+    pub use crate::store::{cursor::*, cursor_file::*, cursor_journal::*, meta::*, meta_db::*};
     pub use crate::wait::{WaitCell, Waiter};
     /// The ring of `DropOldest`.
     pub mod lossy {

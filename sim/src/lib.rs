@@ -5,10 +5,15 @@
 //! promise: [`SimFs::power_cut`] decides for each by the seed. A [`Fault`] can be planned for any
 //! call, and whatever happened is found again by running the same seed again.
 
+pub mod cursors;
 mod disk;
 mod fault;
 mod file;
+mod history;
+pub mod metadata;
 mod names;
+mod run;
 
 pub use disk::{SimFs, SimOptions};
 pub use fault::{Fault, Planned, Until};
+pub use run::{Failure, Report, run_seed};

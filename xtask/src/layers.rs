@@ -15,7 +15,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
         "pin.rs",
     ],
     &["kind.rs", "topic.rs", "filter.rs", "clock.rs", "wait.rs", "overlay.rs", "snapshot.rs"],
-    &["path.rs", "leaf.rs", "recent.rs", "chunk.rs", "ring.rs", "lossy.rs", "idle.rs"],
+    &["path.rs", "leaf.rs", "recent.rs", "chunk.rs", "ring.rs", "lossy.rs", "idle.rs", "store/"],
     &["message.rs", "baton.rs", "trie.rs"],
     &["log.rs", "interest.rs"],
     &["lane.rs"],
