@@ -256,7 +256,7 @@ impl Run {
                 record.partitions.push(PartitionRecord { id: partition, shard: rng.u32(..4) });
                 partition += 1;
             }
-            let name = format!("topic/{}/{id}", "long".repeat(rng.usize(..60)));
+            let name = format!("topic/{}/{id}", "long".repeat(rng.usize(1..60)));
             changes.push(Change::PutTopic(name, record));
         }
         if rng.bool() {

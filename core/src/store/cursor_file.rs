@@ -289,7 +289,7 @@ impl Scan<'_> {
     fn tail(&self, end: u64) -> Tail {
         let rest = &self.bytes[end as usize..];
         let claimed = decode_header(self.salt, end, self.bytes);
-        let claimed = claimed.map_or(BATCH_HEADER, |(_, len, _)| batch_len(len) as usize);
+        let claimed = claimed.map_or(batch_len(1), |(_, len, _)| batch_len(len)) as usize;
         if rest.iter().all(|byte| *byte == 0) {
             Tail::Clean
         } else if rest.len() < claimed || rest[..claimed].chunks(8).any(|word| word == [0; 8]) {
