@@ -143,6 +143,14 @@ fn no_damage_of_a_closed_cursor_journal_gives_another_state() {
     let count = sample.sweep(stride(131), &open_cursors);
     println!("cursor journal of {} bytes: {count:?}", sample.bytes.len());
     assert!(count.told > count.harmless);
+    // Nothing follows from a first sector that is damaged.
+    let mut count = Count::default();
+    for bit in (0..512 * 8).step_by(11) {
+        let mut bytes = sample.bytes.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        sample.try_bytes(&bytes, &format!("bit {bit}"), &open_cursors, &mut count);
+    }
+    assert_eq!(count.harmless, 0);
 }
 
 #[test]
