@@ -340,7 +340,8 @@ impl Run {
             return self.fail("it does not close".to_owned());
         }
         let last = self.history.last().clone();
-        self.restart(false);
+        self.fs.power_cut();
+        self.restart(true);
         self.history = History::new(last);
         self.open(false)?;
         self.report.calls += self.fs.calls();

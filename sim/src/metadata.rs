@@ -289,6 +289,8 @@ impl Run {
         };
         self.commit(&metadata, false)?;
         drop(metadata);
+        self.report.calls += self.fs.calls();
+        self.fs = self.fs.restart();
         self.open(false)?;
         self.report.calls += self.fs.calls();
         Ok(self.report)

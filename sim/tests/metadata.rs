@@ -1,5 +1,4 @@
 //! The metadata on a disk that loses what it may, and on a real one.
-#![expect(clippy::unwrap_used, reason = "a test")]
 
 use std::path::Path;
 use std::sync::Arc;
