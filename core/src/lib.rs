@@ -59,7 +59,17 @@ mod registry;
 mod ring;
 mod shard;
 mod snapshot;
+#[cfg(not(slipring_loom))]
 pub mod store;
+/// Of the store, the models have the group commit alone.
+#[cfg(slipring_loom)]
+pub mod store {
+    mod commit;
+    /// For the models.
+    pub mod internals {
+        pub use super::commit::{Commit, Mark};
+    }
+}
 #[cfg(not(slipring_loom))]
 mod subscribe;
 #[cfg(not(slipring_loom))]
@@ -111,6 +121,8 @@ pub mod internals {
     pub use crate::model::*;
     pub use crate::recent::RECENT_CHANGES;
     pub use crate::snapshot::Snapshot;
+    #[cfg(not(slipring_loom))]
+    pub use crate::store::{cursor::*, cursor_file::*, cursor_journal::*, meta::*, meta_db::*};
     pub use crate::wait::{WaitCell, Waiter};
     /// The ring of `DropOldest`.
     pub mod lossy {

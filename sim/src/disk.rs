@@ -109,7 +109,7 @@ impl SimFs {
         self.lock().is_down
     }
 
-    /// Whether a power cut has ever left random bytes.
+    /// Whether the last power cut left random bytes.
     pub fn was_ruined(&self) -> bool {
         self.lock().ruined
     }
@@ -196,6 +196,7 @@ impl Machine {
         }
         self.is_down = true;
         self.note(format!("{fault:?}"));
+        self.ruined = false;
         if fault == Fault::PowerCut {
             self.names.cut_power(&mut self.rng);
             let named = self.names.named();

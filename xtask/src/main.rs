@@ -1,7 +1,8 @@
 //! The project's own commands, run as `cargo xtask <command>`.
 //!
 //! Each command is one file: `steps` (test), `tidy`, `header`, `mutations`, `compare`
-//! (bench-compare), `tsan`, `store` (crash-sim, kill-loop, store-sweep, sabotage).
+//! (bench-compare), `tsan`, `store` (crash-sim, kill-loop, store-sweep, full-disk,
+//! sabotage).
 
 mod compare;
 mod header;
@@ -27,6 +28,7 @@ cargo xtask crash-sim [--seeds N] [--first-seed S]
 cargo xtask kill-loop [--cycles N] [--dir DIR]
                                   kill -9 a real process that appends, N times for each policy
 cargo xtask store-sweep           every bit of a segment flipped, a fault at every call
+cargo xtask full-disk             fill a small tmpfs and free it again, 20 times; needs root
 cargo xtask sabotage [--only STEP]
                                   leave out one step of the store at a time: those must notice
 cargo xtask bench-compare [--only A,B] [--quick] [--check]
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         ["crash-sim", options @ ..] => store::program("crash-sim", options),
         ["kill-loop", options @ ..] => store::program("kill-loop", options),
         ["store-sweep"] => store::sweep(),
+        ["full-disk"] => store::full_disk(),
         ["sabotage"] => store::sabotage(None),
         ["sabotage", "--only", step] => store::sabotage(Some(step)),
         ["bench-compare", options @ ..] => compare::run(options),

@@ -1,39 +1,25 @@
-//! `cargo xtask crash-sim`, `kill-loop`, `store-sweep` and `sabotage`: what the durable
+//! `cargo xtask crash-sim`, `kill-loop`, `store-sweep`, `full-disk` and `sabotage`: what the durable
 //! store must survive, and the proof that these runs notice when it would not.
 
 use crate::shell;
 use std::path::Path;
 use std::process::Command;
 
-/// Each is a step that the store can leave out (`sabotaged` in `core/src/store`).
-const STEPS: &[&str] = &[
-    "body_crc",
-    "carry_sync",
-    "carry_tails",
-    "chain",
-    "evidence",
-    "frontier",
-    "give_up",
-    "header_crc",
-    "heal_sync",
-    "low_first",
-    "recovery_drop_cache",
-    "recovery_sync",
-    "sealed_sync",
-    "segment_crc",
-    "segment_dir_sync",
-    "segment_sync",
-    "superblock_crc",
-    "superblock_sync",
-    "sync",
-    "watermark",
-];
+const TABLE: &str = "sim/sabotage.txt";
 const SABOTAGE_SEEDS: &str = "10000";
 
 /// Runs one of the programs of the simulation, optimised.
 pub(crate) fn program(name: &str, options: &[&str]) -> Result<(), String> {
     let mut command = shell::cargo(&["run", "--quiet", "--profile", "sim"]);
     command.args(["--package", "slipring-sim", "--bin", name, "--"]).args(options);
+    shell::run(command)
+}
+
+/// Fills a small disk, again and again; needs root to mount it.
+pub(crate) fn full_disk() -> Result<(), String> {
+    let test = ["test", "--package", "slipring", "--test", "store_full_disk"];
+    let mut command = shell::cargo(&test);
+    command.args(["--", "--ignored", "--nocapture"]);
     shell::run(command)
 }
 
@@ -47,37 +33,61 @@ pub(crate) fn sweep() -> Result<(), String> {
     Ok(())
 }
 
-/// Leaves out one step of the store at a time: the runs must fail.
+/// Leaves out one step of the store at a time: what is behind it in the table must fail.
 pub(crate) fn sabotage(only: Option<&str>) -> Result<(), String> {
+    let path = shell::root().join(TABLE);
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{TABLE}: {e}"))?;
     let target = shell::root().join("target/sabotage");
-    for package in ["slipring", "slipring-sim"] {
-        let mut build = sabotaged(&["test", "--no-run", "--package", package], &target);
-        build.args(["--test", if package == "slipring" { "store_corruption" } else { "log" }]);
-        shell::run(build)?;
-    }
-    let mut missed = vec![];
-    for &step in STEPS.iter().filter(|step| only.is_none_or(|only| only == **step)) {
-        let runs: [(&str, fn(&Path) -> Command); 3] = [
-            ("damage sweep", sweep_under),
-            ("crash simulation", crash_under),
-            ("fault at every call", faults_under),
-        ];
-        let noticed = |(_, command): &(&str, fn(&Path) -> Command)| {
-            let mut command = command(&target);
-            command.env("SLIPRING_SABOTAGE", step);
-            !shell::succeeds(command)
-        };
-        let by = runs.into_iter().find(noticed);
-        match by {
-            Some((run, _)) => println!("SABOTAGE {step} CAUGHT by the {run}"),
-            None => {
-                println!("SABOTAGE {step} MISSED");
-                missed.push(step);
-            }
+    let (mut missed, mut count) = (vec![], 0);
+    for (step, catcher) in parse(&text)? {
+        if only.is_some_and(|only| only != step) {
+            continue;
+        }
+        count += 1;
+        // It must build and pass with nothing left out, or its failing would say nothing.
+        shell::run(catcher_command(catcher, &target))?;
+        let mut command = catcher_command(catcher, &target);
+        command.env("SLIPRING_SABOTAGE", step);
+        if shell::succeeds(command) {
+            println!("SABOTAGE {step} MISSED by {catcher}");
+            missed.push(step);
+        } else {
+            println!("SABOTAGE {step} CAUGHT by {catcher}");
         }
     }
-    println!("{} of {} steps missed", missed.len(), STEPS.len());
-    if missed.is_empty() { Ok(()) } else { Err(format!("missed: {}", missed.join(" "))) }
+    println!("{} of {count} steps caught", count - missed.len());
+    match (missed.is_empty(), count) {
+        (_, 0) => Err(format!("{TABLE}: no step to leave out")),
+        (true, _) => Ok(()),
+        (false, _) => Err(format!("missed: {}", missed.join(" "))),
+    }
+}
+
+/// Each step, and what catches that it is left out.
+fn parse(text: &str) -> Result<Vec<(&str, &str)>, String> {
+    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| match line.split('|').map(str::trim).collect::<Vec<_>>().as_slice() {
+            [step, _, catcher] => Ok((*step, *catcher)),
+            _ => Err(format!("{TABLE}: `{line}` has not three fields")),
+        })
+        .collect()
+}
+
+fn catcher_command(catcher: &str, target: &Path) -> Command {
+    let args: &[&str] = match catcher {
+        "crash-sim" => &["run", "--package", "slipring-sim", "--bin", "crash-sim"],
+        "lib" => &["test", "--package", "slipring", "--lib"],
+        core if core.starts_with("store_") => &["test", "--package", "slipring", "--test", core],
+        sim => &["test", "--package", "slipring-sim", "--test", sim],
+    };
+    let mut command = sabotaged(args, target);
+    match catcher {
+        "crash-sim" => command.args(["--", "--seeds", SABOTAGE_SEEDS]),
+        "lib" => command.args(["--", "store::"]),
+        _ => &mut command,
+    };
+    command
 }
 
 fn sabotaged(args: &[&str], target: &Path) -> Command {
@@ -89,21 +99,14 @@ fn sabotaged(args: &[&str], target: &Path) -> Command {
     command
 }
 
-fn sweep_under(target: &Path) -> Command {
-    let mut command = sabotaged(&["test", "--package", "slipring"], target);
-    command.args(["--test", "store_corruption"]);
-    command
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn crash_under(target: &Path) -> Command {
-    let mut command =
-        sabotaged(&["run", "--package", "slipring-sim", "--bin", "crash-sim"], target);
-    command.args(["--", "--seeds", SABOTAGE_SEEDS]);
-    command
-}
-
-fn faults_under(target: &Path) -> Command {
-    let mut command = sabotaged(&["test", "--package", "slipring-sim", "--test", "log"], target);
-    command.env("SLIPRING_SWEEP", "full");
-    command
+    #[test]
+    fn a_line_is_read_and_a_bad_one_refused() {
+        let text = "# comment\n\nsync | the log is not synced | log\n";
+        assert_eq!(parse(text), Ok(vec![("sync", "log")]));
+        assert!(parse("sync | log").unwrap_err().contains("three fields"));
+    }
 }

@@ -11,6 +11,9 @@ mod batch;
 mod commit;
 #[cfg(any(test, feature = "conformance"))]
 pub mod conformance;
+pub(crate) mod cursor;
+pub(crate) mod cursor_file;
+pub(crate) mod cursor_journal;
 mod disk;
 mod entropy;
 mod error;
@@ -18,6 +21,9 @@ mod identity;
 mod index;
 mod inspect;
 mod memory;
+pub(crate) mod meta;
+pub(crate) mod meta_db;
+mod meta_file;
 mod options;
 mod plan;
 mod reader;
@@ -32,6 +38,7 @@ mod segment;
 mod segments;
 mod shard_log;
 mod superblock;
+mod wire;
 mod writer;
 
 pub use disk::{DiskStore, DiskStoreBuilder};
