@@ -462,9 +462,8 @@ impl Run {
                 Retention { max_age_us: None, max_bytes }
             }
         };
-        match store.retain(shard, 0, &retention) {
-            Err(StoreError::Poisoned(_)) => self.failed(),
-            Ok(_) | Err(_) => {}
+        if let Err(StoreError::Poisoned(_)) = store.retain(shard, 0, &retention) {
+            self.failed();
         }
         // What it had found to be expired is, also if it failed afterwards.
         let bounds = store.partitions(shard).map_err(|error| error.to_string())?;

@@ -1,5 +1,6 @@
 //! The decoders on bytes in memory, for the fuzz targets: whatever the bytes are, they come to an
 //! end, allocate no more than the bytes ask for, and what they accept is sound.
+#![expect(clippy::missing_panics_doc, reason = "what a fuzz target finds is a panic")]
 
 use super::index::{IndexOf, SegmentIndex};
 use super::record::StoredRecord;
