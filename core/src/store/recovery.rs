@@ -28,7 +28,7 @@ use super::segment::{
 };
 use super::segments::Segments;
 use super::superblock::{FRONTIER_STEP, State, Superblock};
-use super::writer::{Home, Tail, Writer, create_segment};
+use super::writer::{Before, Home, Tail, Writer, create_segment};
 use crate::fs::{FsFile, OpenHow, read_full_at, write_all_at};
 use crate::message::RECORD_HEADER;
 use ahash::AHashMap;
@@ -225,7 +225,10 @@ impl Attempt<'_> {
         let is_new = all.is_empty();
         let last = match all.last() {
             Some(last) => Arc::clone(last),
-            None => Arc::new(create_segment(self.home, next, end, next - end, state.epoch + 1)?),
+            None => {
+                let before = Before { end, given_up: next - end, damaged: false };
+                Arc::new(create_segment(self.home, next, before, state.epoch + 1)?)
+            }
         };
         let file = match self.scanned.back() {
             Some(scanned) => Arc::clone(&scanned.file),
@@ -292,8 +295,12 @@ impl Attempt<'_> {
             let Scanned { scan, durable, .. } = &self.scanned[at];
             let is_torn = match scan.stop {
                 Stop::Sealed => {
-                    let next = self.headers.get(first + at + 1);
-                    if next.is_some_and(|(next, _)| next.previous_end != scan.sequence) {
+                    let is_whole = match self.headers.get(first + at + 1) {
+                        Some((next, _)) => next.previous_end == scan.sequence,
+                        // There was a later one, if it is known to have been durable.
+                        None => scan.position >= *durable,
+                    };
+                    if !is_whole {
                         self.note_damage(at, report);
                     }
                     continue;
@@ -368,8 +375,13 @@ impl Attempt<'_> {
             let (header, file_len) = self.headers[at];
             let path = log_path(&self.home.dir, header.base);
             let Some(scanned) = at.checked_sub(first).map(|at| &self.scanned[at]) else {
-                let sequence = next(at).map_or(header.base, |next| next.previous_end);
-                let extent = Extent { position: file_len, sequence, sealed: true, damaged: false };
+                let next = next(at);
+                let extent = Extent {
+                    position: file_len,
+                    sequence: next.map_or(header.base, |next| next.previous_end),
+                    sealed: true,
+                    damaged: next.is_some_and(|next| next.after_damage),
+                };
                 return Segment::new(header, path, extent, None);
             };
             let scan = &scanned.scan;
@@ -397,7 +409,9 @@ impl Attempt<'_> {
         if let Some(scanned) = self.scanned.back().filter(|scanned| is_damaged(scanned)) {
             let scan = &scanned.scan;
             let most = (scan.file_len - scan.position) / RECORD_HEADER as u64 + 1;
+            let (base, position) = state.checkpoint;
             next = next.max(scan.last_sequence + most).max(state.frontier);
+            next = next.max(base + position / RECORD_HEADER as u64);
         }
         if sabotaged("give_up") {
             next = end;

@@ -3,7 +3,7 @@
 //! ```text
 //!  0 magic "SLIPSEG1" | 8 major u16, minor u16 | 12 incompat u32 | 16 compat u32 | 20 shard u32
 //! 24 store u128 | 40 base u64 | 48 previous_end u64 | 56 created_us u64 | 64 epoch u32
-//! 68 salt u32 | 72 given_up u64 | zeros | 4092 crc u32
+//! 68 salt u32 | 72 given_up u64 | 80 after_damage u32 | zeros | 4092 crc u32
 //! ```
 //!
 //! A file gets its name when this page is durable, so a half-made segment cannot exist. A reader
@@ -47,6 +47,8 @@ pub(crate) struct SegmentHeader {
     pub(crate) previous_end: u64,
     /// How many sequences were given up in all the life of the log, those before `base` included.
     pub(crate) given_up: u64,
+    /// Whether the segment before is damaged from `previous_end` on, and may have more behind.
+    pub(crate) after_damage: bool,
     pub(crate) created_us: u64,
     pub(crate) epoch: u32,
     /// Random; begins every check in the file.
@@ -75,6 +77,7 @@ impl SegmentHeader {
         put(64, &self.epoch.to_le_bytes());
         put(68, &self.salt.to_le_bytes());
         put(72, &self.given_up.to_le_bytes());
+        put(80, &u32::from(self.after_damage).to_le_bytes());
         let crc = checksum(0, &bytes[..SEGMENT_HEADER - 4]);
         bytes[SEGMENT_HEADER - 4..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -104,6 +107,7 @@ impl SegmentHeader {
             epoch: word(bytes, 64),
             salt: word(bytes, 68),
             given_up: long(bytes, 72),
+            after_damage: word(bytes, 80) != 0,
         })
     }
 }
@@ -327,6 +331,7 @@ mod tests {
             base: 99,
             previous_end: 90,
             given_up: 11,
+            after_damage: true,
             created_us: 5,
             epoch: 2,
             salt: 0xabcd,

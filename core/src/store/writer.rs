@@ -308,9 +308,12 @@ impl Writer {
         home: &Home,
         segments: &Segments,
     ) -> Result<(), StoreError> {
-        let previous_end = self.extent.sequence;
-        let given_up = self.active.header.given_up + (base - previous_end);
-        let segment = create_segment(home, base, previous_end, given_up, self.epoch())?;
+        let before = Before {
+            end: self.extent.sequence,
+            given_up: self.active.header.given_up + (base - self.extent.sequence),
+            damaged: self.extent.damaged,
+        };
+        let segment = create_segment(home, base, before, self.epoch())?;
         self.file = segment.file(&*home.fs)?;
         self.extent = segment.extent();
         self.allocated = self.extent.position;
@@ -320,20 +323,27 @@ impl Writer {
     }
 }
 
+/// What a new segment says of what is before it.
+pub(super) struct Before {
+    pub(super) end: u64,
+    pub(super) given_up: u64,
+    pub(super) damaged: bool,
+}
+
 /// Makes a segment file.
 pub(super) fn create_segment(
     home: &Home,
     base: u64,
-    previous_end: u64,
-    given_up: u64,
+    before: Before,
     epoch: u32,
 ) -> Result<Segment, StoreError> {
     let header = SegmentHeader {
         id: home.id,
         shard: home.shard as u32,
         base,
-        previous_end,
-        given_up,
+        previous_end: before.end,
+        given_up: before.given_up,
+        after_damage: before.damaged,
         created_us: home.clock.unix_us(),
         epoch,
         salt: home.entropy.next() as u32,

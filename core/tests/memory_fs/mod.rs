@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 /// A file system: tens of thousands of stores are opened on copies of one.
 #[derive(Clone, Default)]
-pub struct MemoryFs(Arc<Mutex<BTreeMap<PathBuf, File>>>);
+pub(crate) struct MemoryFs(Arc<Mutex<BTreeMap<PathBuf, File>>>);
 
 #[derive(Clone, Default)]
 struct File(Arc<Mutex<Vec<u8>>>);
@@ -18,12 +18,12 @@ impl FsLock for NoLock {}
 
 impl MemoryFs {
     /// What is in a file.
-    pub fn bytes(&self, path: &str) -> Vec<u8> {
+    pub(crate) fn bytes(&self, path: &str) -> Vec<u8> {
         self.0.lock().unwrap()[Path::new(path)].0.lock().unwrap().clone()
     }
 
     /// Another file system with the same files, one of them changed.
-    pub fn with(&self, path: &str, bytes: Vec<u8>) -> Self {
+    pub(crate) fn with(&self, path: &str, bytes: Vec<u8>) -> Self {
         let files = self.0.lock().unwrap();
         let copy = |file: &File| File(Arc::new(Mutex::new(file.0.lock().unwrap().clone())));
         let mut files: BTreeMap<_, _> =
@@ -53,13 +53,16 @@ impl Fs for MemoryFs {
     }
     fn list(&self, dir: &Path) -> io::Result<Vec<FsEntry>> {
         let files = self.0.lock().unwrap();
-        let inside = files.keys().filter(|path| path.parent() == Some(dir));
-        let entry = |path: &PathBuf| FsEntry {
-            name: path.file_name().unwrap().to_owned(),
-            len: 0,
-            is_dir: false,
-        };
-        Ok(inside.map(entry).collect())
+        let inside = files.keys().filter_map(|path| path.strip_prefix(dir).ok());
+        let mut entries: Vec<FsEntry> = inside
+            .filter_map(|path| {
+                let mut parts = path.iter();
+                let name = parts.next()?.to_owned();
+                Some(FsEntry { name, len: 0, is_dir: parts.next().is_some() })
+            })
+            .collect();
+        entries.dedup();
+        Ok(entries)
     }
     fn create_dir(&self, _: &Path) -> io::Result<()> {
         Ok(())
@@ -82,7 +85,7 @@ impl FsFile for File {
     }
     fn write_at(&self, bufs: &[IoSlice<'_>], at: u64) -> io::Result<usize> {
         let mut bytes = self.0.lock().unwrap();
-        let new = bufs.concat();
+        let new = bufs.iter().flat_map(|buf| buf.iter().copied()).collect::<Vec<u8>>();
         let end = at as usize + new.len();
         if bytes.len() < end {
             bytes.resize(end, 0);
