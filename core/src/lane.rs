@@ -16,13 +16,15 @@
 //! record owns that record: to deliver it, or to count it as expired.
 #![expect(unsafe_code, reason = "two cells with one owner each; records behind tokens")]
 
-use crate::chunk::{Appender, CHUNK_BYTES, Chunk, Pins};
+use crate::chunk::{Chunk, Pins};
 use crate::config::Overflow;
 use crate::interest::{Interest, Scan};
 use crate::log::Log;
 use crate::lossy;
 use crate::message::{Context, Message, Record};
+use crate::prefetch;
 use crate::ring;
+use crate::runs::Span;
 use crate::sync::{
     Arc, AtomicBool, AtomicU64, CachePadded, Counter, Ordering, PlainArc, UnsafeCell, epoch,
     spin_loop, yield_now,
@@ -34,11 +36,14 @@ const COUNTING: u64 = 1 << 63;
 /// Records that a catching-up reader takes from the log in one go.
 const SCAN_BATCH: u64 = 256;
 
-/// The bits that addresses in one chunk have in common.
-const CHUNK_MASK: usize = !(CHUNK_BYTES - 1);
+/// Messages that a reader takes before it gives their places back to the writer.
+const BLOCK: u64 = if cfg!(slipring_loom) { 2 } else { 16 };
 
-/// Words that are taken from a lossy ring in one go.
-const LOSSY_BATCH: usize = 32;
+/// How many records ahead of the one that it delivers a reader fetches.
+const AHEAD: usize = 8;
+
+/// Messages that are taken from a lossy ring in one go.
+const LOSSY_BATCH: u64 = 32;
 
 /// Proof that the baton of shard `shard` is held. There is one per shard, inside what its baton
 /// guards.
@@ -86,12 +91,94 @@ enum ReadQueue {
     Plain(ring::Consumer),
     Lossy {
         ring: lossy::Consumer,
-        /// Taken from the ring, with their tokens, and not delivered yet: from `at` on.
-        taken: Vec<usize>,
-        at: usize,
-        /// Displaced just before `taken[at]`.
+        /// Taken from the ring and not delivered yet.
+        taken: Span,
+        /// Displaced just before those.
         displaced: u64,
     },
+}
+
+impl ReadQueue {
+    /// Looks at the next messages without delivering them. A lossy ring gives up to `most` of them
+    /// away for that: they cannot be displaced any more.
+    #[inline(always)]
+    fn look(&mut self, most: u64) -> ring::Look {
+        match self {
+            Self::Plain(ring) => match ring.look() {
+                ring::Look::Empty => match ring.loss_at_end() {
+                    0 => ring::Look::Empty,
+                    lost => ring::Look::Loss(lost),
+                },
+                look => look,
+            },
+            Self::Lossy { ring, taken, displaced } => {
+                if *displaced == 0 && taken.count == 0 {
+                    // Told before anything is taken.
+                    *displaced = ring.displaced();
+                }
+                if *displaced == 0 && taken.count == 0 {
+                    (*taken, *displaced) = ring.take(most.clamp(1, LOSSY_BATCH));
+                }
+                match (*displaced, taken.count) {
+                    (0, 0) => ring::Look::Empty,
+                    (0, _) => ring::Look::Span(*taken),
+                    (lost, _) => ring::Look::Loss(lost),
+                }
+            }
+        }
+    }
+
+    /// The loss that a look shows, if it shows one: it is told now.
+    #[cold]
+    fn take_loss(&mut self) -> u64 {
+        let ring::Look::Loss(lost) = self.look(1) else { return 0 };
+        match self {
+            Self::Plain(ring) => ring.acknowledge_loss(lost),
+            Self::Lossy { displaced, .. } => *displaced = 0,
+        }
+        lost
+    }
+
+    /// Gives the places of what was stepped over back to the writer.
+    #[inline]
+    fn release(&mut self) {
+        if let Self::Plain(ring) = self {
+            ring.release();
+        }
+    }
+}
+
+/// Messages that a poll has called its function with and that are not given back yet; gives them
+/// back also when the function unwinds.
+struct Taking<'a, R: FnMut()> {
+    lane: &'a Lane,
+    ring: &'a mut ring::Consumer,
+    released: &'a mut R,
+    count: u64,
+    /// The address of the last of them.
+    last: usize,
+}
+
+impl<R: FnMut()> Taking<'_, R> {
+    #[inline(always)]
+    fn leave(&mut self) {
+        let count = std::mem::take(&mut self.count);
+        if count > 0 {
+            self.ring.advance(count);
+            self.ring.release();
+            self.lane.counted.delivered.add(count);
+            // SAFETY: the poll's pins keep it until after this.
+            self.lane.counted.last_us.set(unsafe { Record::at(self.last) }.published_us());
+            (self.released)();
+        }
+    }
+}
+
+impl<R: FnMut()> Drop for Taking<'_, R> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.leave();
+    }
 }
 
 #[derive(Debug)]
@@ -203,8 +290,8 @@ impl Pushed {
     const DISCONNECT: u64 = 1 << 63;
 
     #[inline]
-    fn new(enqueued: usize, dropped: usize) -> Self {
-        Self(enqueued as u64 | (dropped as u64) << 32)
+    fn new(enqueued: u64, dropped: u64) -> Self {
+        Self(enqueued | dropped << 32)
     }
 
     #[inline]
@@ -221,6 +308,13 @@ impl Pushed {
     #[inline]
     pub(crate) fn disconnect(self) -> bool {
         self.0 & Self::DISCONNECT != 0
+    }
+}
+
+impl std::ops::AddAssign for Pushed {
+    /// Of pushes to one lane, of which the last alone may disconnect.
+    fn add_assign(&mut self, later: Self) {
+        self.0 += later.0;
     }
 }
 
@@ -265,8 +359,7 @@ impl Lane {
         let (write_queue, read_queue, gauge) = if overflow == Overflow::DropOldest {
             let (producer, ring) = lossy::lossy(capacity, 0);
             let gauge = Gauge::Lossy(producer.gauge());
-            let taken = Vec::with_capacity(LOSSY_BATCH);
-            let read = ReadQueue::Lossy { ring, taken, at: 0, displaced: 0 };
+            let read = ReadQueue::Lossy { ring, taken: Span::default(), displaced: 0 };
             (WriteQueue::Lossy(producer), read, gauge)
         } else {
             let (producer, consumer) = ring::ring(capacity, 0);
@@ -335,96 +428,95 @@ impl Lane {
     #[inline]
     pub(crate) fn room(&self, held: &mut Held, wanted: usize) -> usize {
         self.write_side(held, |side| match (&mut side.queue, side.state) {
-            (WriteQueue::Plain(ring), LaneState::Live) => ring.free(wanted),
+            (WriteQueue::Plain(ring), LaneState::Live) => ring.free(wanted as u64) as usize,
             _ => wanted,
         })
     }
 
-    /// Delivers the record at `address`, if the lane is live, it fits, and there is nothing special
-    /// about it; else [`push`](Self::push) has to. The caller then hands out a token for it.
+    /// Delivers the message at `sequence`, if the lane is live, it fits, and there is nothing
+    /// special about it; else [`push`](Self::push) has to.
     #[inline(always)]
-    pub(crate) fn try_push_one(&self, held: &mut Held, address: usize) -> bool {
+    pub(crate) fn try_push_one(&self, held: &mut Held, sequence: u64) -> bool {
         debug_assert_eq!(held.shard, self.shard, "the baton of another shard");
         // Not inside the closure, which would be a function of its own.
         let side = self.write.with_mut(|side| side);
         // SAFETY: the one Held of this shard is borrowed exclusively.
         match unsafe { &mut *side } {
             WriteSide { queue: WriteQueue::Plain(ring), state: LaneState::Live, .. } => {
-                ring.try_push_one(address)
+                ring.try_push(Span { first: sequence, count: 1 })
             }
             _ => false,
         }
     }
 
-    /// Delivers the records at `addresses`, all in one chunk, as far as they fit; drops the rest as
-    /// the overflow policy has it.
-    #[inline(never)]
+    /// Delivers the messages of `span` as far as they fit; drops the rest as the overflow policy has
+    /// it.
+    #[inline(always)]
     pub(crate) fn push(
         &self,
         held: &mut Held,
-        addresses: &[usize],
-        appender: &mut Appender,
+        span: Span,
         overflow: Overflow,
         now_us: u64,
     ) -> Pushed {
-        let count = addresses.len();
-        let Some(&first) = addresses.first() else { return Pushed::default() };
-        let chunk = Chunk::of(first);
-        self.write_side(held, |side| {
-            match side.state {
-                LaneState::Live => {}
-                LaneState::CatchingUp => {
-                    self.written.deferred.add(count as u64);
-                    return Pushed::new(count, 0);
-                }
-                LaneState::Dead => return Pushed::default(),
-            }
-            match &mut side.queue {
-                WriteQueue::Plain(ring) => {
-                    let fits = ring.free(count);
-                    // The tokens are handed out first: the reader may give them back at once.
-                    appender.grant(chunk, fits as u64);
-                    if fits == count {
-                        ring.push(addresses);
-                        return Pushed::new(count, 0);
-                    }
-                    if fits > 0 {
-                        ring.push(&addresses[..fits]);
-                    }
-                    let lost = count - fits;
-                    ring.lose(lost as u64);
-                    self.overflow(side, lost, fits, overflow, now_us)
-                }
-                WriteQueue::Lossy(ring) => {
-                    appender.grant(chunk, count as u64);
-                    let mut displaced = 0;
-                    for &address in addresses {
-                        if let Some(oldest) = ring.push(address) {
-                            appender.take_back(Chunk::of(oldest), 1);
-                            displaced += 1;
-                        }
-                    }
-                    self.written.dropped_oldest.add(displaced);
-                    Pushed::new(count, displaced as usize)
+        debug_assert_eq!(held.shard, self.shard, "the baton of another shard");
+        // Not inside the closure, which would be a function of its own.
+        let side = self.write.with_mut(|side| side);
+        // SAFETY: the one Held of this shard is borrowed exclusively.
+        let side = unsafe { &mut *side };
+        match (&mut side.queue, side.state) {
+            (WriteQueue::Plain(ring), LaneState::Live) => {
+                if ring.try_push(span) {
+                    Pushed::new(span.count, 0)
+                } else {
+                    self.push_what_fits(side, span, overflow, now_us)
                 }
             }
-        })
+            (WriteQueue::Lossy(ring), LaneState::Live) => {
+                let displaced = ring.push(span);
+                self.written.dropped_oldest.add(displaced);
+                Pushed::new(span.count, displaced)
+            }
+            (_, LaneState::CatchingUp) => {
+                self.written.deferred.add(span.count);
+                Pushed::new(span.count, 0)
+            }
+            (_, LaneState::Dead) => Pushed::default(),
+        }
+    }
+
+    #[inline(never)]
+    fn push_what_fits(
+        &self,
+        side: &mut WriteSide,
+        span: Span,
+        overflow: Overflow,
+        now_us: u64,
+    ) -> Pushed {
+        let WriteQueue::Plain(ring) = &mut side.queue else { return Pushed::default() };
+        let fits = ring.free(span.count);
+        if fits > 0 {
+            ring.push(Span { count: fits, ..span });
+        }
+        let lost = span.count - fits;
+        ring.lose(lost);
+        self.overflow(side, lost, fits, overflow, now_us)
     }
 
     #[cold]
     fn overflow(
         &self,
         side: &mut WriteSide,
-        lost: usize,
-        fits: usize,
+        lost: u64,
+        fits: u64,
         overflow: Overflow,
         now_us: u64,
     ) -> Pushed {
         let mut disconnect = false;
         match overflow {
-            Overflow::Block { .. } => self.written.dropped_timeout.add(lost as u64),
+            Overflow::Block { .. } => self.written.dropped_timeout.add(lost),
             Overflow::Disconnect { after } => {
-                self.written.dropped_newest.add(lost as u64);
+                self.written.dropped_newest.add(lost);
                 let pushed = self.pushed();
                 let since = match side.full_since {
                     Some((since, then)) if then == pushed => since,
@@ -437,7 +529,7 @@ impl Lane {
                 }
             }
             Overflow::DropNewest | Overflow::DropOldest => {
-                self.written.dropped_newest.add(lost as u64);
+                self.written.dropped_newest.add(lost);
             }
         }
         let pushed = Pushed::new(fits, lost);
@@ -518,93 +610,74 @@ impl Lane {
         interest: &Interest,
         context: &Arc<Context>,
     ) -> Next {
-        let low = self.log.low();
         self.read_side(reader, |side| {
             if side.catch_up.is_some() {
                 return self.next_from_log(side, interest, context);
             }
-            let next = match &mut side.queue {
-                ReadQueue::Plain(ring) => loop {
-                    match ring.peek() {
-                        ring::Slot::Word(address) => {
-                            // SAFETY: the slot's token keeps the record.
-                            let record = unsafe { Record::at(address) };
-                            if has_expired(record, low) {
-                                ring.advance();
-                                ring.release();
-                                side.pins.add(address);
-                                side.expired += 1;
-                                continue;
-                            }
-                            if side.expired > 0 {
-                                break Next::Lagged(0);
-                            }
-                            ring.advance();
-                            side.pins.add(address);
-                            break Next::Record(address);
-                        }
-                        ring::Slot::Loss(lost) => {
-                            ring.acknowledge_loss(lost);
-                            break Next::Lagged(lost);
-                        }
-                        ring::Slot::Empty => {
-                            let lost = ring.loss_at_end();
-                            if lost == 0 {
-                                break Next::Empty;
-                            }
-                            ring.acknowledge_loss(lost);
-                            break Next::Lagged(lost);
-                        }
-                    }
-                },
-                ReadQueue::Lossy { ring, taken, at, displaced } => loop {
-                    if *displaced > 0 {
-                        break Next::Lagged(std::mem::take(displaced));
-                    }
-                    if let Some(&address) = taken.get(*at) {
-                        // SAFETY: its token came with it.
-                        let record = unsafe { Record::at(address) };
-                        let expired = has_expired(record, low);
-                        if !expired && side.expired > 0 {
-                            break Next::Lagged(0);
-                        }
-                        *at += 1;
-                        self.counted.buffered.set((taken.len() - *at) as u64);
-                        side.pins.add(address);
-                        if !expired {
-                            break Next::Record(address);
-                        }
-                        side.expired += 1;
+            loop {
+                let found = side.queue.look(most as u64);
+                if let ring::Look::Span(span) = found {
+                    let gone = self.log.low().saturating_sub(span.first).min(span.count);
+                    if gone > 0 {
+                        self.advance(side, gone);
+                        side.queue.release();
+                        side.expired += gone;
                         continue;
                     }
-                    // Told before anything is taken: what is taken cannot be displaced any more.
-                    let lost = ring.displaced();
-                    if lost > 0 {
-                        break Next::Lagged(lost);
-                    }
-                    *at = 0;
-                    taken.resize(most.clamp(1, LOSSY_BATCH), 0);
-                    let (count, lost) = ring.take(taken);
-                    taken.truncate(count);
-                    *displaced = lost;
-                    self.counted.buffered.set(count as u64);
-                    if count == 0 {
-                        break Next::Empty;
-                    }
-                },
-            };
-            match next {
-                Next::Record(address) => self.count_delivery(address),
-                Next::Lagged(_) | Next::Empty if side.expired > 0 => {
+                }
+                if side.expired > 0 {
+                    // Told before what comes next, also before another loss.
                     let expired = std::mem::take(&mut side.expired);
                     self.counted.expired.add(expired);
-                    let more = if let Next::Lagged(lost) = next { lost } else { 0 };
-                    return Next::Lagged(expired + more);
+                    return Next::Lagged(expired + side.queue.take_loss());
                 }
-                _ => {}
+                match found {
+                    ring::Look::Span(span) => {
+                        let Some(address) = self.hold(&mut side.pins, span.first) else { continue };
+                        self.advance(side, 1);
+                        // SAFETY: the pins keep it.
+                        let record = unsafe { Record::at(address) };
+                        debug_assert_eq!(record.sequence_low(), span.first as u32, "another's");
+                        self.count_delivery(address);
+                        return Next::Record(address);
+                    }
+                    ring::Look::Loss(_) => return Next::Lagged(side.queue.take_loss()),
+                    ring::Look::Empty => return Next::Empty,
+                }
             }
-            next
         })
+    }
+
+    /// Steps over `count` messages that were looked at.
+    #[inline]
+    fn advance(&self, side: &mut ReadSide, count: u64) {
+        match &mut side.queue {
+            ReadQueue::Plain(ring) => ring.advance(count),
+            ReadQueue::Lossy { taken, .. } => {
+                taken.first += count;
+                taken.count -= count;
+                self.counted.buffered.set(taken.count);
+            }
+        }
+    }
+
+    /// The address of the record at `sequence`, whose chunk `pins` then keep; `None` if it has
+    /// expired.
+    #[inline(always)]
+    fn hold(&self, pins: &mut Pins, sequence: u64) -> Option<usize> {
+        let address = self.log.address(sequence)?;
+        if pins.hold(address) { Some(address) } else { self.hold_chunk(pins, sequence) }
+    }
+
+    #[inline(never)]
+    fn hold_chunk(&self, pins: &mut Pins, sequence: u64) -> Option<usize> {
+        let pinned = epoch::pin();
+        let address = self.log.record(sequence, &pinned)?;
+        // Not expired when it was looked up, so the log's token is not given back while this thread
+        // is pinned.
+        Chunk::of(address).grant(1);
+        pins.add(address);
+        Some(address)
     }
 
     /// The message at `address`, whose token is among the reader's pins.
@@ -621,11 +694,7 @@ impl Lane {
     /// Gives the slots of what was taken back to the writer.
     #[inline]
     pub(crate) fn release(&self, reader: &mut Reader) {
-        self.read_side(reader, |side| {
-            if let ReadQueue::Plain(ring) = &mut side.queue {
-                ring.release();
-            }
-        });
+        self.read_side(reader, |side| side.queue.release());
     }
 
     /// Gives back the tokens of all chunks but that of the last record: only that is in use.
@@ -634,7 +703,14 @@ impl Lane {
         self.read_side(reader, |side| side.pins.release_older());
     }
 
-    /// Gives all tokens back: nothing that was taken is in use any more.
+    /// Nothing that was taken is in use any more: gives all tokens back but that of the chunk that
+    /// is being filled, which is probably where the next message will be.
+    #[inline]
+    pub(crate) fn rest(&self, reader: &mut Reader) {
+        self.read_side(reader, |side| side.pins.release_all_but(self.log.filling()));
+    }
+
+    /// The same for a reader that may not come back soon: gives all tokens back.
     #[inline]
     pub(crate) fn unpin(&self, reader: &mut Reader) {
         self.read_side(reader, |side| side.pins.flush());
@@ -653,8 +729,8 @@ impl Lane {
                 let is_empty = side.expired == 0
                     && match &side.queue {
                         ReadQueue::Plain(ring) => ring.is_empty(),
-                        ReadQueue::Lossy { ring, taken, at, displaced } => {
-                            *displaced == 0 && *at == taken.len() && ring.is_empty()
+                        ReadQueue::Lossy { ring, taken, displaced } => {
+                            *displaced == 0 && taken.count == 0 && ring.is_empty()
                         }
                     };
                 return if is_empty { Look::Nothing } else { Look::Something };
@@ -680,7 +756,9 @@ impl Lane {
 
     /// Calls `f` with up to `most` messages of a live ring, in place, until it says to stop; ends
     /// at whatever is not an ordinary message, which [`next`](Self::next) then tells, as it does all
-    /// of a small ring. Slots are given back after every few messages and at the end.
+    /// of a small ring. Places are given back after every few messages and at the end, and then
+    /// `released` is called. A message counts as taken when `f` is called with it, also if `f`
+    /// unwinds.
     #[inline(always)]
     pub(crate) fn poll(
         &self,
@@ -690,37 +768,67 @@ impl Lane {
         released: &mut impl FnMut(),
         f: &mut impl FnMut(Message<'_>) -> bool,
     ) -> Polled {
-        let low = self.log.low();
         self.read_side(reader, |side| {
             let special = Polled { count: 0, is_all: false };
             let ReadSide { queue: ReadQueue::Plain(ring), pins, catch_up: None, expired: 0 } = side
             else {
                 return special;
             };
-            // In a small ring every slot is given back as soon as its message has been taken.
-            if ring.capacity() < 16 * ring::BLOCK {
+            // In a small ring every place is given back as soon as its message has been taken.
+            if ring.capacity() < 16 * BLOCK {
                 return special;
             }
-            match ring.peek() {
-                ring::Slot::Empty => {
-                    return Polled { count: 0, is_all: ring.loss_at_end() == 0 };
+            let mut taking = Taking { lane: self, ring, released, count: 0, last: 0 };
+            let mut left = most as u64;
+            while left > 0 {
+                let span = match taking.ring.look() {
+                    ring::Look::Span(span) => span,
+                    ring::Look::Loss(_) => break,
+                    ring::Look::Empty => {
+                        let is_all = taking.ring.loss_at_end() == 0;
+                        return Polled { count: most - left as usize, is_all };
+                    }
+                };
+                let slots = self.log.slots(span.first);
+                let slots = &slots[..(slots.len() as u64).min(span.count).min(left) as usize];
+                for (at, slot) in slots.iter().enumerate() {
+                    if let Some(slot) = slots.get(at + AHEAD) {
+                        // Relaxed: a hint.
+                        let address = slot.load(Ordering::Relaxed);
+                        prefetch::for_read(address);
+                        prefetch::for_read(address.wrapping_add(64));
+                    }
+                    let sequence = span.first + at as u64;
+                    // SYNC slot-reused: pairs with LogWriter::append.
+                    let mut address = slot.load(Ordering::Acquire);
+                    if !self.log.is_retained(sequence) {
+                        return Polled { count: most - left as usize, is_all: false };
+                    }
+                    if !pins.hold(address) {
+                        // No record of the chunk before is in use.
+                        taking.leave();
+                        pins.flush();
+                        match self.hold_chunk(pins, sequence) {
+                            Some(held) => address = held,
+                            None => return Polled { count: most - left as usize, is_all: false },
+                        }
+                    }
+                    left -= 1;
+                    taking.count += 1;
+                    taking.last = address;
+                    // SAFETY: the pins keep it.
+                    let record = unsafe { Record::at(address) };
+                    debug_assert_eq!(record.sequence_low(), sequence as u32, "another's");
+                    if !f(Message { record, context }) {
+                        return Polled { count: most - left as usize, is_all: false };
+                    }
+                    if taking.count == BLOCK {
+                        taking.leave();
+                    }
                 }
-                // Sequences rise: where the first has not expired, none has.
-                // SAFETY: the slot's token keeps the record.
-                ring::Slot::Word(first) if !has_expired(unsafe { Record::at(first) }, low) => {}
-                _ => return special,
+                taking.leave();
             }
-            let left = |last: usize, count: usize| {
-                pins.move_to(last, count as u64);
-                self.counted.delivered.add(count as u64);
-                // SAFETY: its token is among the pins.
-                self.counted.last_us.set(unsafe { Record::at(last) }.published_us());
-            };
-            let count = ring.drain(most, CHUNK_MASK, left, &mut *released, |address| {
-                // SAFETY: its token was taken with it.
-                f(Message { record: unsafe { Record::at(address) }, context })
-            });
-            Polled { count, is_all: ring.is_empty() }
+            Polled { count: most - left as usize, is_all: false }
         })
     }
 
@@ -881,9 +989,17 @@ impl Lane {
         self.cursor.store(end, Ordering::Release);
     }
 
-    /// Whether a catching-up reader has yet to take a record below `end`.
-    pub(crate) fn awaits(&self, end: u64) -> bool {
-        self.cursor.load(Ordering::Acquire) & !COUNTING < end
+    /// Whether the reader has yet to take a record below `end`.
+    pub(crate) fn awaits(&self, held: &mut Held, end: u64) -> bool {
+        self.write_side(held, |side| {
+            let oldest = match (&mut side.queue, side.state) {
+                // SYNC cursor-moved: pairs with the reader's swap.
+                (_, LaneState::CatchingUp) => Some(self.cursor.load(Ordering::Acquire) & !COUNTING),
+                (WriteQueue::Plain(ring), _) => ring.oldest(),
+                (WriteQueue::Lossy(ring), _) => ring.oldest(),
+            };
+            oldest.is_some_and(|oldest| oldest < end)
+        })
     }
 
     /// Makes a catching-up lane live, if what is left in the log fits into its ring. Called by the
@@ -892,7 +1008,6 @@ impl Lane {
         &self,
         held: &mut Held,
         next: u64,
-        appender: &mut Appender,
         interest: &Interest,
         context: &Arc<Context>,
     ) -> bool {
@@ -900,7 +1015,7 @@ impl Lane {
         self.write_side(held, |side| {
             let gap = next - cursor;
             let room = match &mut side.queue {
-                WriteQueue::Plain(ring) => ring.free(SCAN_BATCH as usize) as u64,
+                WriteQueue::Plain(ring) => ring.free(SCAN_BATCH),
                 // A lossy ring is empty now and holds its capacity.
                 WriteQueue::Lossy(_) => 1,
             };
@@ -918,14 +1033,11 @@ impl Lane {
                 let deferred = sequence >= self.began_at;
                 self.written.moved.add(u64::from(deferred));
                 self.replay_moved.add(u64::from(!deferred));
-                appender.grant(Chunk::of(address), 1);
+                let span = Span { first: sequence, count: 1 };
                 match &mut side.queue {
-                    WriteQueue::Plain(ring) => ring.push(&[address]),
+                    WriteQueue::Plain(ring) => ring.push(span),
                     WriteQueue::Lossy(ring) => {
-                        if let Some(oldest) = ring.push(address) {
-                            appender.take_back(Chunk::of(oldest), 1);
-                            self.written.dropped_oldest.add(1);
-                        }
+                        self.written.dropped_oldest.add(ring.push(span));
                     }
                 }
             }
@@ -963,32 +1075,17 @@ impl Lane {
                 self.counted.undeferred.add(left);
                 discarded += left;
             }
-            match &mut side.queue {
-                ReadQueue::Plain(ring) => loop {
-                    match ring.peek() {
-                        ring::Slot::Word(address) => {
-                            ring.advance();
-                            side.pins.add(address);
-                            discarded += 1;
-                        }
-                        ring::Slot::Loss(lost) => ring.acknowledge_loss(lost),
-                        ring::Slot::Empty => break ring.release(),
+            loop {
+                match side.queue.look(LOSSY_BATCH) {
+                    ring::Look::Span(span) => {
+                        discarded += span.count;
+                        self.advance(side, span.count);
                     }
-                },
-                ReadQueue::Lossy { ring, taken, at, .. } => loop {
-                    for &address in &taken[*at..] {
-                        side.pins.add(address);
-                        discarded += 1;
-                    }
-                    *at = 0;
-                    taken.resize(LOSSY_BATCH, 0);
-                    let (count, _) = ring.take(taken);
-                    taken.truncate(count);
-                    if count == 0 {
-                        break;
-                    }
-                },
+                    ring::Look::Loss(_) => _ = side.queue.take_loss(),
+                    ring::Look::Empty => break,
+                }
             }
+            side.queue.release();
             side.pins.flush();
             self.counted.buffered.set(0);
             self.counted.discarded.add(discarded);
@@ -1003,11 +1100,4 @@ impl Drop for Lane {
         let mut reader = Reader { subscription: self.subscription };
         self.discard(&mut reader);
     }
-}
-
-/// Whether the log has let `record` go. Sequences that are near each other compare by their low
-/// halves: a log's window is far below 2^31 records.
-#[inline]
-fn has_expired(record: Record<'_>, low: u64) -> bool {
-    (record.sequence_low().wrapping_sub(low as u32) as i32) < 0
 }

@@ -56,6 +56,7 @@ mod recent;
 #[cfg(not(slipring_loom))]
 mod registry;
 mod ring;
+mod runs;
 mod shard;
 mod snapshot;
 #[cfg(not(slipring_loom))]

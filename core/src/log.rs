@@ -18,7 +18,7 @@
 
 use crate::chunk::{CHUNK_BYTES, Chunk, FIRST_RECORD};
 use crate::message::Record;
-use crate::sync::{AtomicU64, AtomicUsize, CachePadded, Ordering, epoch, store_all};
+use crate::sync::{AtomicU64, AtomicUsize, CachePadded, Ordering, epoch};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 
@@ -36,14 +36,22 @@ const RECENT: usize = 16;
 #[derive(Debug)]
 pub struct Log {
     head: CachePadded<AtomicU64>,
-    low: CachePadded<AtomicU64>,
+    floor: CachePadded<Floor>,
     pages: Box<[OnceLock<Box<[AtomicUsize]>>]>,
+}
+
+/// What changes with a chunk, and not with a message.
+#[derive(Debug)]
+struct Floor {
+    low: AtomicU64,
+    /// Address of the chunk that is being filled.
+    filling: AtomicUsize,
 }
 
 impl Log {
     /// The next sequence to be written.
     pub fn head(&self) -> u64 {
-        // SYNC head-published: pairs with LogWriter::publish.
+        // SYNC head-published: pairs with LogWriter::advance.
         self.head.load(Ordering::Acquire)
     }
 
@@ -51,20 +59,42 @@ impl Log {
     #[inline]
     pub fn low(&self) -> u64 {
         // SYNC slot-reused: pairs with LogWriter::expire.
-        self.low.load(Ordering::Acquire)
+        self.floor.low.load(Ordering::Acquire)
     }
 
-    fn slot(&self, sequence: u64) -> Option<&AtomicUsize> {
+    /// Address of the chunk that is being filled, which does not expire yet. A hint.
+    #[inline]
+    pub(crate) fn filling(&self) -> usize {
+        self.floor.filling.load(Ordering::Relaxed)
+    }
+
+    /// The slots of `sequence` and of those behind it, as far as its page goes. What is in them is
+    /// what [`is_retained`](Self::is_retained) afterwards says it is.
+    #[inline(always)]
+    pub(crate) fn slots(&self, sequence: u64) -> &[AtomicUsize] {
         let at = sequence as usize & (self.pages.len() * PAGE - 1);
-        self.pages[at / PAGE].get().map(|page| &page[at % PAGE])
+        self.pages[at / PAGE].get().map_or(&[], |page| &page[at % PAGE..])
     }
 
-    /// Address of the record at `sequence`, which is below a `head` that was read before; `None`
-    /// if it has expired. Valid while `_pinned` is, or longer with a token taken meanwhile.
-    pub(crate) fn record(&self, sequence: u64, _pinned: &epoch::Guard) -> Option<usize> {
+    /// Address of the record at `sequence`, which is below a `head` that was read before, or came
+    /// through a ring; `None` if it has expired. Valid while there is a token of its chunk.
+    #[inline(always)]
+    pub(crate) fn address(&self, sequence: u64) -> Option<usize> {
         // SYNC slot-reused: pairs with LogWriter::append.
-        let address = self.slot(sequence)?.load(Ordering::Acquire);
-        (sequence >= self.low()).then_some(address)
+        let address = self.slots(sequence).first()?.load(Ordering::Acquire);
+        self.is_retained(sequence).then_some(address)
+    }
+
+    /// Whether what was read before from the slot of `sequence` is its address.
+    #[inline(always)]
+    pub(crate) fn is_retained(&self, sequence: u64) -> bool {
+        sequence >= self.low()
+    }
+
+    /// As [`address`](Self::address). Valid while `_pinned` is, or longer with a token taken
+    /// meanwhile.
+    pub(crate) fn record(&self, sequence: u64, _pinned: &epoch::Guard) -> Option<usize> {
+        self.address(sequence)
     }
 
     /// The record at `sequence`, as [`record`](Self::record) has it.
@@ -133,7 +163,10 @@ impl LogWriter {
         let window = (budget / MIN_RECORD).max(4 * CHUNK_BYTES / MIN_RECORD).next_power_of_two();
         let log = Log {
             head: CachePadded::new(AtomicU64::new(start)),
-            low: CachePadded::new(AtomicU64::new(start)),
+            floor: CachePadded::new(Floor {
+                low: AtomicU64::new(start),
+                filling: AtomicUsize::new(0),
+            }),
             pages: (0..window.div_ceil(PAGE)).map(|_| OnceLock::new()).collect(),
         };
         Self {
@@ -159,43 +192,45 @@ impl LogWriter {
 
     /// Gives the record at `address` the next sequence, and shows it to readers.
     #[inline(always)]
-    pub fn append_one(&mut self, address: usize) {
+    pub fn append(&mut self, address: usize) {
+        // SYNC slot-reused: pairs with Log::address.
+        self.slots()[0].store(address, Ordering::Release);
+        self.advance(1);
+    }
+
+    /// Slots for the addresses of the records that come next, at least one. To be stored with
+    /// release (`slot-reused`), and shown by [`advance`](Self::advance).
+    #[inline(always)]
+    pub(crate) fn slots(&self) -> &[AtomicUsize] {
         let at = self.next as usize & self.mask;
-        match self.log.pages[at / PAGE].get() {
-            Some(page) => {
-                // SYNC slot-reused: pairs with Log::record.
-                page[at % PAGE].store(address, Ordering::Release);
-                self.next += 1;
-            }
-            None => self.append(&[address]),
+        let page = &self.log.pages[at / PAGE];
+        match page.get() {
+            Some(page) => &page[at % PAGE..],
+            None => make_page(page),
         }
-        self.publish();
     }
 
-    /// Gives the records at `addresses` the next sequences. Readers see them after
-    /// [`publish`](Self::publish).
-    pub fn append(&mut self, addresses: &[usize]) {
-        let mask = self.mask;
-        let mut rest = addresses;
-        while !rest.is_empty() {
-            let at = self.next as usize & mask;
-            let page = self.log.pages[at / PAGE]
-                .get_or_init(|| (0..PAGE).map(|_| AtomicUsize::new(0)).collect());
-            let free = &page[at % PAGE..];
-            let count = rest.len().min(free.len());
-            // SYNC slot-reused: pairs with Log::record.
-            store_all(free, &rest[..count], 0, Ordering::Release);
-            rest = &rest[count..];
-            self.next += count as u64;
-        }
-        debug_assert!(self.next - self.log.low.load(Ordering::Relaxed) <= self.log.window());
-    }
-
-    /// Shows readers all that was appended.
-    #[inline]
-    pub fn publish(&mut self) {
+    /// Gives the next `count` sequences to the records whose addresses are in [`slots`](Self::slots),
+    /// and shows them to readers.
+    #[inline(always)]
+    pub(crate) fn advance(&mut self, count: u64) {
+        self.next += count;
+        debug_assert!(self.next - self.log.floor.low.load(Ordering::Relaxed) <= self.log.window());
         // SYNC head-published: pairs with Log::head.
         self.log.head.store(self.next, Ordering::Release);
+    }
+
+    /// The address of the record at `sequence`, which has not expired.
+    #[inline(always)]
+    pub(crate) fn address(&self, sequence: u64) -> usize {
+        // Relaxed: this side alone writes it.
+        self.log.slots(sequence).first().map_or(0, |slot| slot.load(Ordering::Relaxed))
+    }
+
+    /// Tells readers which chunk is being filled.
+    pub(crate) fn fill(&mut self, chunk: usize) {
+        // Relaxed: a hint.
+        self.log.floor.filling.store(chunk, Ordering::Relaxed);
     }
 
     /// Retains `chunk`, of which the caller gives one token away, for records up to `last`.
@@ -238,7 +273,7 @@ impl LogWriter {
     pub fn over_budget(&self, bytes: usize) -> bool {
         // One chunk's worth of the smallest records may still come before anybody asks again.
         let slack = (CHUNK_BYTES - FIRST_RECORD) / MIN_RECORD + 1;
-        let used = self.next - self.log.low.load(Ordering::Relaxed);
+        let used = self.next - self.log.floor.low.load(Ordering::Relaxed);
         !self.retained.is_empty()
             && (self.bytes + bytes > self.budget || used + slack as u64 > self.log.window())
     }
@@ -246,7 +281,7 @@ impl LogWriter {
     /// The sequences `low..end` that expire next, and whether their chunk is only kept by the log.
     pub fn oldest(&self) -> Option<(u64, u64, bool)> {
         let oldest = self.retained.front()?;
-        let low = self.log.low.load(Ordering::Relaxed);
+        let low = self.log.floor.low.load(Ordering::Relaxed);
         Some((low, (oldest.last + 1).max(low), oldest.chunk.tokens() == 1))
     }
 
@@ -254,12 +289,18 @@ impl LogWriter {
     pub fn expire(&mut self) {
         let Some(oldest) = self.retained.pop_front() else { return };
         self.bytes -= oldest.chunk.bytes();
-        let low = self.log.low.load(Ordering::Relaxed);
+        let low = self.log.floor.low.load(Ordering::Relaxed);
         // SYNC slot-reused: pairs with Log::low.
-        self.log.low.store((oldest.last + 1).max(low), Ordering::Release);
+        self.log.floor.low.store((oldest.last + 1).max(low), Ordering::Release);
         let chunk = oldest.chunk;
         epoch::defer(move || chunk.release(1));
     }
+}
+
+#[cold]
+#[inline(never)]
+fn make_page(page: &OnceLock<Box<[AtomicUsize]>>) -> &[AtomicUsize] {
+    page.get_or_init(|| (0..PAGE).map(|_| AtomicUsize::new(0)).collect())
 }
 
 impl Drop for LogWriter {

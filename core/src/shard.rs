@@ -2,7 +2,7 @@
 //!
 //! Whoever holds the shard's baton puts messages in order. [`Core::append`] is the path of a
 //! message: find the route of its topic, see that nobody who asked for it must be waited for,
-//! write the record, give it offset, time and sequence, and push its address into the lanes of the
+//! write the record, give it offset, time and sequence, and push its sequence into the lanes of the
 //! subscriptions that want it.
 #![expect(unsafe_code, reason = "partitions are owned by whoever holds their shard's baton")]
 
@@ -15,17 +15,17 @@ use crate::lane::{Held, Lane, Pushed, Replay};
 use crate::log::{Log, LogWriter};
 use crate::message::{self, Context, Layout, NewMessage, Place, Record};
 use crate::prefetch;
+use crate::runs::Span;
 use crate::snapshot::Snapshot;
-use crate::sync::{Arc, Counter, PlainArc, UnsafeCell, light_fence};
+use crate::sync::{Arc, Counter, Ordering, PlainArc, UnsafeCell, light_fence};
 use crate::trie::Trie;
 use arrayvec::ArrayVec;
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// Messages that are pushed to a lane in one go.
 const GROUP: usize = 64;
 
-/// Addresses of the records of a group.
-type Group = ArrayVec<usize, GROUP>;
 /// The sequence of a log's first record. The models begin where its low half wraps around.
 pub(crate) const FIRST_SEQUENCE: u64 = if cfg!(slipring_loom) { u32::MAX as u64 - 1 } else { 0 };
 
@@ -83,6 +83,7 @@ impl Shard {
             routing: PlainArc::clone(routing),
             errands: Vec::new(),
             catching_up: Vec::new(),
+            awaited: HashMap::new(),
             closed: false,
             figures: PlainArc::clone(&figures),
         };
@@ -159,8 +160,8 @@ pub(crate) struct Outcome {
 
 impl Outcome {
     #[inline(always)]
-    fn add(&mut self, matched: usize, pushed: Pushed) {
-        self.matched += matched as u64;
+    fn add(&mut self, matched: u64, pushed: Pushed) {
+        self.matched += matched;
         self.enqueued += pushed.enqueued();
         self.dropped += pushed.dropped();
     }
@@ -207,6 +208,8 @@ pub(crate) struct Core {
     errands: Vec<Arc<Inbox>>,
     /// Subscriptions that read the log and must be told what expires.
     catching_up: Vec<(Arc<Inbox>, Arc<Lane>)>,
+    /// All subscriptions, where nothing may expire that one of them has not taken.
+    awaited: HashMap<u64, Arc<Lane>>,
     closed: bool,
     figures: PlainArc<ShardFigures>,
 }
@@ -268,14 +271,15 @@ impl Core {
         }
         let offset = partition.next_offset.get();
         let now_us = self.stamps.now_us();
-        let sequence_low = self.log.next() as u32;
+        let sequence = self.log.next();
+        let sequence_low = sequence as u32;
         let place = Place { offset, published_us: now_us, partition: partition.id, sequence_low };
         prefetch::for_write(at as usize + message::AHEAD);
         prefetch::for_write(at as usize + message::AHEAD + 64);
         // SAFETY: the appender's room is ours, aligned and large enough.
         unsafe { message::write(at, message, layout, place) };
         self.appender.commit(bytes);
-        self.log.append_one(at as usize);
+        self.log.append(at as usize);
         partition.next_offset.set(offset + 1);
         let mut outcome = Outcome { matched: state.route.len() as u64, ..Outcome::default() };
         let mut pushed = 0;
@@ -284,10 +288,10 @@ impl Core {
                 outcome.matched -= 1;
                 continue;
             }
-            if target.lane.try_push_one(&mut self.held, at as usize) {
+            if target.lane.try_push_one(&mut self.held, sequence) {
                 pushed += 1;
             } else {
-                outcome.add(0, self.push_specially(target, at as usize, now_us));
+                outcome.add(0, self.push_specially(target, sequence, now_us));
             }
             // SYNC asleep: pairs with WaitCell::prepare.
             light_fence();
@@ -295,8 +299,6 @@ impl Core {
                 self.wake(target);
             }
         }
-        // Readers may give tokens back already: the chunk has more until it is sealed.
-        self.appender.grant_current(pushed);
         outcome.enqueued += pushed;
         Appended { count: 1, first_offset: offset, outcome, stop: None }
     }
@@ -309,9 +311,9 @@ impl Core {
 
     #[cold]
     #[inline(never)]
-    fn push_specially(&mut self, target: &Target, address: usize, now_us: u64) -> Pushed {
-        let (lane, overflow) = (&target.lane, target.inbox.overflow);
-        lane.push(&mut self.held, &[address], &mut self.appender, overflow, now_us)
+    fn push_specially(&mut self, target: &Target, sequence: u64, now_us: u64) -> Pushed {
+        let span = Span { first: sequence, count: 1 };
+        target.lane.push(&mut self.held, span, target.inbox.overflow, now_us)
     }
 
     #[cold]
@@ -370,14 +372,17 @@ impl Core {
         if stop.is_none() {
             let now_us = self.stamps.now_us();
             while count < messages.len() {
-                let mut group = Group::new();
                 let rest = &messages[count..];
-                stop = self.write_group(partition, state, rest, waited, now_us, &mut group);
-                if stop.is_some() {
-                    break;
+                match self.write_group(partition, state, rest, waited, now_us) {
+                    Ok(written) => {
+                        self.publish(partition, state, written as u64, now_us, &mut outcome);
+                        count += written;
+                    }
+                    Err(reason) => {
+                        stop = Some(reason);
+                        break;
+                    }
                 }
-                self.publish(partition, state, &group, now_us, &mut outcome);
-                count += group.len();
             }
         }
         Appended { count, first_offset, outcome, stop }
@@ -424,7 +429,9 @@ impl Core {
             if appended.stop.is_some() {
                 return appended;
             }
-            self.publish(partition, state, &[address], now_us, &mut appended.outcome);
+            // SYNC slot-reused: pairs with Log::address.
+            self.log.slots()[0].store(address, Ordering::Release);
+            self.publish(partition, state, 1, now_us, &mut appended.outcome);
             self.log.retain_claimed(claim.chunk(), sequence);
             self.show_retained();
             appended.count = 1;
@@ -460,7 +467,11 @@ impl Core {
             state.route.clear();
             trie.for_each_match(&partition.topic, |_, inbox| {
                 if inbox.state() == InboxState::Open {
+                    let is_new = inbox.lane(partition.shard).is_none();
                     let lane = inbox.make_lane(partition.shard, self.log.log(), None);
+                    if is_new && self.when_full == WhenFull::Refuse {
+                        self.awaited.insert(inbox.id, Arc::clone(lane));
+                    }
                     state.route.push(Target {
                         inbox: Arc::clone(inbox),
                         lane: Arc::clone(lane),
@@ -473,17 +484,14 @@ impl Core {
                 let disconnects = matches!(target.inbox.overflow, Overflow::Disconnect { .. });
                 disconnects
             });
-            state.may_block = state
-                .route
-                .iter()
-                .any(|target| matches!(target.inbox.overflow, Overflow::Block { .. }));
+            state.may_block = state.route.iter().any(|target| target.blocks);
         }
         state.snapshot_version = snapshot_version;
         state.trie_version = trie.version();
     }
 
     /// Writes the next messages into one chunk: as many as fit there, into a group, and into the
-    /// subscriptions that block. At least one, or the reason why not.
+    /// subscriptions that block. How many, at least one, or the reason why not.
     #[inline(always)]
     fn write_group(
         &mut self,
@@ -492,14 +500,10 @@ impl Core {
         messages: &[NewMessage<'_>],
         waited: Duration,
         now_us: u64,
-        group: &mut Group,
-    ) -> Option<Stop> {
+    ) -> Result<usize, Stop> {
         let mut room = Room { most: messages.len().min(GROUP), ask_filters: false };
         if state.may_block {
-            room = match self.room(state, room.most, waited) {
-                Ok(room) => room,
-                Err(stop) => return Some(stop),
-            };
+            room = self.room(state, room.most, waited)?;
         }
         let place = Place {
             offset: partition.next_offset.get(),
@@ -511,21 +515,16 @@ impl Core {
         if !room.ask_filters {
             let (at, left) = self.appender.span();
             let end = at as usize + left;
-            // SAFETY: an array of maybe-uninitialised addresses may hold anything.
-            let into = unsafe {
-                std::slice::from_raw_parts_mut(group.as_mut_ptr().cast(), group.capacity())
-            };
             // SAFETY: the appender's span is ours and aligned; the publisher has checked the
             // messages before they came here.
-            let (count, next) = unsafe { message::write_all(at, end, messages, place, into) };
+            let (count, next) =
+                unsafe { message::write_all(at, end, messages, place, self.log.slots()) };
             if count > 0 {
-                // SAFETY: so many have been written.
-                unsafe { group.set_len(count) };
                 self.appender.commit(next as usize - at as usize);
-                return None;
+                return Ok(count);
             }
         }
-        self.write_first(state, messages, place, room.ask_filters, waited, group)
+        self.write_first(state, messages, place, room.ask_filters, waited)
     }
 
     /// Writes the first of `messages` alone: it needs another chunk, or must be looked at first.
@@ -538,35 +537,31 @@ impl Core {
         place: Place,
         ask_filters: bool,
         waited: Duration,
-        group: &mut Group,
-    ) -> Option<Stop> {
-        let message = messages.first()?;
+    ) -> Result<usize, Stop> {
+        let Some(message) = messages.first() else { return Ok(0) };
         // Checked by the publisher before it came here.
-        let Ok(layout) = message.layout(&self.limits) else { return Some(Stop::NoMemory) };
+        let Ok(layout) = message.layout(&self.limits) else { return Err(Stop::NoMemory) };
         let bytes = layout.bytes();
         if bytes > CHUNK_BYTES - FIRST_RECORD {
-            return self.write_large(state, message, layout, place, waited, group);
+            return self.write_large(state, message, layout, place, waited);
         }
         let at = match self.appender.room(bytes) {
             Some(at) => at,
-            None => match self.next_chunk(bytes) {
-                Ok(at) => at,
-                Err(stop) => return Some(stop),
-            },
+            None => self.next_chunk(bytes)?,
         };
         // SAFETY: the appender's room is ours, aligned and large enough.
         unsafe { message::write(at, message, layout, place) };
         if ask_filters {
             // SAFETY: just written, and the chunk is ours.
             let record = unsafe { Record::at(at as usize) };
-            let stop = self.decide(state, record, waited);
-            if stop.is_some() {
-                return stop;
+            if let Some(stop) = self.decide(state, record, waited) {
+                return Err(stop);
             }
         }
         self.appender.commit(bytes);
-        group.push(at as usize);
-        None
+        // SYNC slot-reused: pairs with Log::address.
+        self.log.slots()[0].store(at as usize, Ordering::Release);
+        Ok(1)
     }
 
     /// A message that no chunk holds gets a block for itself.
@@ -578,29 +573,27 @@ impl Core {
         layout: Layout,
         place: Place,
         waited: Duration,
-        group: &mut Group,
-    ) -> Option<Stop> {
-        let stop = self.make_room(layout.bytes() + FIRST_RECORD);
-        if stop.is_some() {
-            return stop;
+    ) -> Result<usize, Stop> {
+        if let Some(stop) = self.make_room(layout.bytes() + FIRST_RECORD) {
+            return Err(stop);
         }
         let Some((chunk, at)) = Pool::detached(&self.pool, layout.bytes()) else {
-            return Some(Stop::NoMemory);
+            return Err(Stop::NoMemory);
         };
         // SAFETY: the block is new, aligned and large enough.
         unsafe { message::write(at, message, layout, place) };
         // SAFETY: just written, and the block is ours.
         let record = unsafe { Record::at(at as usize) };
-        let stop = self.decide(state, record, waited);
-        if stop.is_some() {
+        if let Some(stop) = self.decide(state, record, waited) {
             chunk.release(1);
-            return stop;
+            return Err(stop);
         }
         // The log's token is the one that the block came with.
         self.log.retain(chunk, self.log.next());
         self.show_retained();
-        group.push(at as usize);
-        None
+        // SYNC slot-reused: pairs with Log::address.
+        self.log.slots()[0].store(at as usize, Ordering::Release);
+        Ok(1)
     }
 
     /// How many of `wanted` messages can be published without dropping any for a subscription
@@ -653,19 +646,20 @@ impl Core {
         None
     }
 
-    /// Takes the records at `addresses`, all in one chunk, into the log, and pushes them.
+    /// Gives the next `count` records, whose addresses are in the log's slots, their sequences, and
+    /// pushes them.
     #[inline(always)]
     fn publish(
         &mut self,
         partition: &Partition,
         state: &mut PartitionState,
-        addresses: &[usize],
+        count: u64,
         now_us: u64,
         outcome: &mut Outcome,
     ) {
-        self.log.append(addresses);
-        partition.next_offset.add(addresses.len() as u64);
-        self.log.publish();
+        let span = Span { first: self.log.next(), count };
+        self.log.advance(count);
+        partition.next_offset.add(count);
         let mut ended = false;
         for target in &state.route {
             let overflow = target.inbox.overflow;
@@ -677,16 +671,9 @@ impl Core {
                 continue;
             }
             let (pushed, matched) = if target.filtered {
-                self.push_filtered(target, addresses, now_us)
+                self.push_filtered(target, span, now_us)
             } else {
-                let pushed = target.lane.push(
-                    &mut self.held,
-                    addresses,
-                    &mut self.appender,
-                    overflow,
-                    now_us,
-                );
-                (pushed, addresses.len())
+                (target.lane.push(&mut self.held, span, overflow, now_us), count)
             };
             outcome.add(matched, pushed);
             // SYNC asleep: pairs with WaitCell::prepare.
@@ -709,29 +696,29 @@ impl Core {
         }
     }
 
+    /// Pushes those of `span` that the target's filter selects; how many those are.
     #[cold]
-    fn push_filtered(
-        &mut self,
-        target: &Target,
-        addresses: &[usize],
-        now_us: u64,
-    ) -> (Pushed, usize) {
-        let mut wanted = Group::new();
-        for &address in addresses {
-            // SAFETY: written and not let go.
-            let record = unsafe { Record::at(address) };
-            if target.inbox.interest.selects(record, &self.context) {
-                wanted.push(address);
+    fn push_filtered(&mut self, target: &Target, span: Span, now_us: u64) -> (Pushed, u64) {
+        let (mut pushed, mut matched) = (Pushed::default(), 0);
+        let mut wanted = Span { first: span.first, count: 0 };
+        for sequence in span.first..=span.first + span.count {
+            if sequence < span.first + span.count
+                && self.selects(target, self.log.address(sequence))
+            {
+                wanted.count += 1;
+                continue;
             }
+            if wanted.count > 0 {
+                let overflow = target.inbox.overflow;
+                pushed += target.lane.push(&mut self.held, wanted, overflow, now_us);
+                matched += wanted.count;
+                if pushed.disconnect() {
+                    break;
+                }
+            }
+            wanted = Span { first: sequence + 1, count: 0 };
         }
-        let pushed = target.lane.push(
-            &mut self.held,
-            &wanted,
-            &mut self.appender,
-            target.inbox.overflow,
-            now_us,
-        );
-        (pushed, wanted.len())
+        (pushed, matched)
     }
 
     /// Ends the current chunk and begins another, letting old ones expire to stay in the budget.
@@ -745,9 +732,8 @@ impl Core {
         if let Some(stop) = self.make_room(CHUNK_BYTES) {
             return Err(stop);
         }
-        if !self.appender.begin() {
-            return Err(Stop::NoMemory);
-        }
+        let Some(chunk) = self.appender.begin() else { return Err(Stop::NoMemory) };
+        self.log.fill(chunk);
         self.show_retained();
         self.appender.room(bytes).ok_or(Stop::NoMemory)
     }
@@ -757,7 +743,8 @@ impl Core {
         while self.log.over_budget(bytes) {
             let Some((low, end, only_retained)) = self.log.oldest() else { break };
             if self.when_full == WhenFull::Refuse {
-                let unread = self.catching_up.iter().any(|(_, lane)| lane.awaits(end));
+                let held = &mut self.held;
+                let unread = self.awaited.values().any(|lane| lane.awaits(held, end));
                 if unread || !only_retained {
                     return Some(Stop::Full);
                 }
@@ -782,6 +769,9 @@ impl Core {
         let cursor = replay.cursor.max(self.log.log().low());
         let replay = Replay { cursor, ..replay };
         let lane = inbox.make_lane(self.held.shard, self.log.log(), Some(replay));
+        if self.when_full == WhenFull::Refuse {
+            self.awaited.insert(inbox.id, Arc::clone(lane));
+        }
         self.catching_up.push((Arc::clone(inbox), Arc::clone(lane)));
     }
 
@@ -790,7 +780,6 @@ impl Core {
         let live = lane.go_live(
             &mut self.held,
             self.log.next(),
-            &mut self.appender,
             &inbox.interest,
             &self.context,
         );
@@ -806,6 +795,7 @@ impl Core {
             lane.end(&mut self.held);
         }
         self.catching_up.retain(|(other, _)| other.id != inbox.id);
+        self.awaited.remove(&inbox.id);
     }
 
     /// Refuses every append to `partition` from now on.

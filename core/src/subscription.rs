@@ -100,6 +100,13 @@ impl Receiver {
     #[inline]
     pub(crate) fn done_with_all(&mut self) {
         for lane in self.inbox.lanes() {
+            lane.rest(&mut self.reader);
+        }
+    }
+
+    /// The same for a receiver that may not come back soon: no memory is kept for it.
+    pub(crate) fn leave(&mut self) {
+        for lane in self.inbox.lanes() {
             lane.unpin(&mut self.reader);
         }
     }
@@ -510,6 +517,7 @@ impl Subscription {
         if !self.idle.pause() {
             return;
         }
+        self.receiver.leave();
         let me = current_thread().id();
         let inbox = Arc::clone(&self.receiver.inbox);
         inbox.arrivals.prepare(Waiter::this_thread());

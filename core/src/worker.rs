@@ -297,7 +297,7 @@ impl Task {
                 }
                 Next::Lagged(lost) => tell_loss(self.inbox.id, &mut running.on_lagged, lost),
                 Next::Empty | Next::CaughtUp => {
-                    running.receiver.done_with_all();
+                    running.receiver.leave();
                     return After::Empty;
                 }
             }
