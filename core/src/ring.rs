@@ -83,6 +83,7 @@ pub fn ring(capacity: usize, start: u64) -> (Producer, Consumer) {
     let consumer = Consumer {
         head: start,
         seen_tail: start,
+        seen_begun: 0,
         run,
         run_end: Some(start),
         entered: 0,
@@ -226,6 +227,8 @@ pub struct Consumer {
     head: u64,
     /// A past value of the producer's tail: never ahead of it.
     seen_tail: u64,
+    /// How many runs had begun then, or later.
+    seen_begun: u64,
     /// The run that the message at `head` is in, unless `run_end` says that it has ended.
     run: Run,
     /// Where it ends, if that has been seen.
@@ -253,8 +256,8 @@ impl Consumer {
             if self.head == self.seen_tail {
                 return Look::Empty;
             }
-        }
-        if self.run_end.is_none() {
+            // SYNC run-begun: pairs with Producer::begin. All that is before the tail is in these.
+            self.seen_begun = self.shared.end.begun.load(Ordering::Acquire);
             self.see_run_end();
         }
         if self.run_end == Some(self.head) {
@@ -272,11 +275,10 @@ impl Consumer {
         Look::Span(Span { first: self.run.at(self.head), count: end.wrapping_sub(self.head) })
     }
 
-    /// Sees whether the run at hand has ended.
+    /// Sees whether the run at hand has ended. If not, all up to the tail that was seen is in it.
     #[inline(always)]
     fn see_run_end(&mut self) {
-        // SYNC run-begun: pairs with Producer::begin. Not older than the tail that was seen.
-        if self.shared.end.begun.load(Ordering::Acquire) > self.entered {
+        if self.run_end.is_none() && self.seen_begun > self.entered {
             self.run_end = Some(self.shared.runs.base(self.entered));
         }
     }
