@@ -5,7 +5,7 @@ use crate::interest::Interest;
 use crate::lane::{Lane, Replay};
 use crate::log::Log;
 use crate::sync::{Arc, AtomicU8, OnceLock, Ordering, PlainArc};
-use crate::wait::WaitCell;
+use crate::wait::{WaitCell, Waiter};
 
 /// Whether messages still come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,6 +99,18 @@ impl Inbox {
     /// Moves to `state`, unless it is further already. The caller wakes whoever waits.
     pub(crate) fn advance(&self, state: InboxState) {
         self.state.fetch_max(state as u8, Ordering::AcqRel);
+    }
+
+    /// Announces the consumer's waiter. It looks once more afterwards, and sleeps only if there
+    /// still is nothing.
+    ///
+    /// The alert comes first. A publisher that takes it before the waiter can be seen has shown its
+    /// message before, and is seen to have done so by that look (`asleep`).
+    pub(crate) fn await_arrivals(&self, waiter: Waiter) {
+        for lane in self.lanes() {
+            lane.alert();
+        }
+        self.arrivals.prepare(waiter);
     }
 
     /// Wakes the consumer and blocked publishers, to see what has changed.

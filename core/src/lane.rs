@@ -102,10 +102,10 @@ impl ReadQueue {
     /// Looks at the next messages without delivering them. A lossy ring gives up to `most` of them
     /// away for that: they cannot be displaced any more.
     #[inline(always)]
-    fn look(&mut self, most: u64) -> ring::Look {
+    fn look(&mut self, most: u64, log: &Log) -> ring::Look {
         match self {
-            Self::Plain(ring) => match ring.look() {
-                ring::Look::Empty => match ring.loss_at_end() {
+            Self::Plain(ring) => match ring.look(|| log.head()) {
+                ring::Look::Empty => match ring.loss_at_end(|| log.head()) {
                     0 => ring::Look::Empty,
                     lost => ring::Look::Loss(lost),
                 },
@@ -130,8 +130,8 @@ impl ReadQueue {
 
     /// The loss that a look shows, if it shows one: it is told now.
     #[cold]
-    fn take_loss(&mut self) -> u64 {
-        let ring::Look::Loss(lost) = self.look(1) else { return 0 };
+    fn take_loss(&mut self, log: &Log) -> u64 {
+        let ring::Look::Loss(lost) = self.look(1, log) else { return 0 };
         match self {
             Self::Plain(ring) => ring.acknowledge_loss(lost),
             Self::Lossy { displaced, .. } => *displaced = 0,
@@ -433,6 +433,42 @@ impl Lane {
         })
     }
 
+    /// From now on all that the log shows is for this lane, without being pushed; for how many
+    /// messages there is room. `None` if the lane has not had everything before `next`, is not of
+    /// that kind, or has so little room that it would soon end.
+    pub(crate) fn follow(&self, held: &mut Held, next: u64) -> Option<u64> {
+        self.write_side(held, |side| match (&mut side.queue, side.state) {
+            (WriteQueue::Plain(ring), LaneState::Live) => {
+                let room = ring.free(u64::MAX);
+                (room > ring.capacity() / 4 && ring.follow(next)).then_some(room)
+            }
+            _ => None,
+        })
+    }
+
+    /// A lane that follows takes note that the log has got to `next`.
+    pub(crate) fn catch_up_with(&self, held: &mut Held, next: u64) {
+        self.write_side(held, |side| {
+            if let WriteQueue::Plain(ring) = &mut side.queue {
+                ring.catch_up_with(next);
+            }
+        });
+    }
+
+    /// What the log shows from `next` on is pushed again where it is for this lane.
+    pub(crate) fn unfollow(&self, held: &mut Held, next: u64) {
+        self.write_side(held, |side| {
+            if let WriteQueue::Plain(ring) = &mut side.queue {
+                ring.unfollow(next);
+            }
+        });
+    }
+
+    /// Tells whoever publishes that the reader begins to wait.
+    pub(crate) fn alert(&self) {
+        self.log.alert();
+    }
+
     /// Delivers the message at `sequence`, if the lane is live, it fits, and there is nothing
     /// special about it; else [`push`](Self::push) has to.
     #[inline(always)]
@@ -544,7 +580,7 @@ impl Lane {
     /// Whether no message fits. The answer may be out of date when it arrives.
     pub(crate) fn is_full(&self) -> bool {
         match &self.gauge {
-            Gauge::Plain(gauge) => gauge.is_full(),
+            Gauge::Plain(gauge) => gauge.is_full(|| self.log.head()),
             Gauge::Lossy(_) => false,
         }
     }
@@ -552,7 +588,7 @@ impl Lane {
     /// Messages that are in the ring, and in the log for a reader that is catching up.
     pub(crate) fn depth(&self) -> u64 {
         let ring = match &self.gauge {
-            Gauge::Plain(gauge) => gauge.depth(),
+            Gauge::Plain(gauge) => gauge.depth(|| self.log.head()),
             Gauge::Lossy(gauge) => gauge.depth(),
         };
         let left = self.written.deferred.get();
@@ -572,7 +608,7 @@ impl Lane {
 
     fn pushed(&self) -> u64 {
         match &self.gauge {
-            Gauge::Plain(gauge) => gauge.pushed(0),
+            Gauge::Plain(gauge) => gauge.pushed(0, || self.log.head()),
             Gauge::Lossy(gauge) => gauge.pushed(0),
         }
     }
@@ -615,7 +651,7 @@ impl Lane {
                 return self.next_from_log(side, interest, context);
             }
             loop {
-                let found = side.queue.look(most as u64);
+                let found = side.queue.look(most as u64, &self.log);
                 if let ring::Look::Span(span) = found {
                     let gone = self.log.low().saturating_sub(span.first).min(span.count);
                     if gone > 0 {
@@ -629,7 +665,7 @@ impl Lane {
                     // Told before what comes next, also before another loss.
                     let expired = std::mem::take(&mut side.expired);
                     self.counted.expired.add(expired);
-                    return Next::Lagged(expired + side.queue.take_loss());
+                    return Next::Lagged(expired + side.queue.take_loss(&self.log));
                 }
                 match found {
                     ring::Look::Span(span) => {
@@ -641,7 +677,7 @@ impl Lane {
                         self.count_delivery(address);
                         return Next::Record(address);
                     }
-                    ring::Look::Loss(_) => return Next::Lagged(side.queue.take_loss()),
+                    ring::Look::Loss(_) => return Next::Lagged(side.queue.take_loss(&self.log)),
                     ring::Look::Empty => return Next::Empty,
                 }
             }
@@ -728,7 +764,7 @@ impl Lane {
             let Some(catch_up) = &mut side.catch_up else {
                 let is_empty = side.expired == 0
                     && match &side.queue {
-                        ReadQueue::Plain(ring) => ring.is_empty(),
+                        ReadQueue::Plain(ring) => ring.is_empty(|| self.log.head()),
                         ReadQueue::Lossy { ring, taken, displaced } => {
                             *displaced == 0 && taken.count == 0 && ring.is_empty()
                         }
@@ -781,11 +817,11 @@ impl Lane {
             let mut taking = Taking { lane: self, ring, released, count: 0, last: 0 };
             let mut left = most as u64;
             while left > 0 {
-                let span = match taking.ring.look() {
+                let span = match taking.ring.look(|| self.log.head()) {
                     ring::Look::Span(span) => span,
                     ring::Look::Loss(_) => break,
                     ring::Look::Empty => {
-                        let is_all = taking.ring.loss_at_end() == 0;
+                        let is_all = taking.ring.loss_at_end(|| self.log.head()) == 0;
                         return Polled { count: most - left as usize, is_all };
                     }
                 };
@@ -1076,12 +1112,12 @@ impl Lane {
                 discarded += left;
             }
             loop {
-                match side.queue.look(LOSSY_BATCH) {
+                match side.queue.look(LOSSY_BATCH, &self.log) {
                     ring::Look::Span(span) => {
                         discarded += span.count;
                         self.advance(side, span.count);
                     }
-                    ring::Look::Loss(_) => _ = side.queue.take_loss(),
+                    ring::Look::Loss(_) => _ = side.queue.take_loss(&self.log),
                     ring::Look::Empty => break,
                 }
             }

@@ -18,7 +18,7 @@
 
 use crate::chunk::{CHUNK_BYTES, Chunk, FIRST_RECORD};
 use crate::message::Record;
-use crate::sync::{AtomicU64, AtomicUsize, CachePadded, Ordering, epoch};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, CachePadded, Ordering, epoch};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 
@@ -37,6 +37,8 @@ const RECENT: usize = 16;
 pub struct Log {
     head: CachePadded<AtomicU64>,
     floor: CachePadded<Floor>,
+    /// Whether a reader that follows the log has begun to wait.
+    alert: CachePadded<AtomicBool>,
     pages: Box<[OnceLock<Box<[AtomicUsize]>>]>,
 }
 
@@ -60,6 +62,12 @@ impl Log {
     pub fn low(&self) -> u64 {
         // SYNC slot-reused: pairs with LogWriter::expire.
         self.floor.low.load(Ordering::Acquire)
+    }
+
+    /// Tells the writer that a reader begins to wait: called before that announces itself.
+    pub(crate) fn alert(&self) {
+        // Relaxed: ordered by the fence of the announcement.
+        self.alert.store(true, Ordering::Relaxed);
     }
 
     /// Address of the chunk that is being filled, which does not expire yet. A hint.
@@ -167,6 +175,7 @@ impl LogWriter {
                 low: AtomicU64::new(start),
                 filling: AtomicUsize::new(0),
             }),
+            alert: CachePadded::new(AtomicBool::new(false)),
             pages: (0..window.div_ceil(PAGE)).map(|_| OnceLock::new()).collect(),
         };
         Self {
@@ -225,6 +234,14 @@ impl LogWriter {
     pub(crate) fn address(&self, sequence: u64) -> usize {
         // Relaxed: this side alone writes it.
         self.log.slots(sequence).first().map_or(0, |slot| slot.load(Ordering::Relaxed))
+    }
+
+    /// Whether a reader has begun to wait since this was last asked, or before. The caller has
+    /// shown what readers wait for and then executed a light fence.
+    #[inline(always)]
+    pub(crate) fn is_alerted(&self) -> bool {
+        // A swap: a store might come later than the next alert, and undo it.
+        self.log.alert.load(Ordering::Relaxed) && self.log.alert.swap(false, Ordering::Relaxed)
     }
 
     /// Tells readers which chunk is being filled.

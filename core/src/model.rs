@@ -252,7 +252,7 @@ impl Consumer {
         let Self { inbox, reader } = self;
         loop {
             let me = current_thread().id();
-            inbox.arrivals.prepare(Waiter::this_thread());
+            inbox.await_arrivals(Waiter::this_thread());
             let empty = inbox
                 .lanes()
                 .all(|lane| lane.look(reader, &inbox.interest, &world.context) == Look::Nothing);

@@ -4,6 +4,11 @@
 //! publishes its `tail`, the consumer its `head`, and either reads the other's only when what it
 //! last saw does not suffice. A push is one store as long as the run goes on, also for a batch.
 //!
+//! Where all that is published is for the ring, the producer need not even do that: the ring then
+//! *follows* the log, and all that the log shows from the present run on is in it, until the
+//! producer ends that, which it does before the log shows something else. So one store tells any
+//! number of rings.
+//!
 //! What does not fit is dropped by the caller and reported to [`Producer::lose`]; the next push
 //! begins a run with a mark, so the consumer learns of the loss exactly where it happened.
 //!
@@ -13,12 +18,15 @@
 //! | head | consumer | producer | yes: then the ring looks fuller than it is |
 //! | tail | producer | consumer, metrics, a blocked publisher | yes: then it looks emptier |
 //! | begun | producer | consumer | not behind a tail that was seen |
+//! | following | producer | consumer, metrics | read before and after the log's head |
 //! | lost | producer | consumer when the ring is empty, metrics | yes: then a loss is told later |
 //!
 //! Pairs: `tail-moved` (producer's store of tail / consumer's load) makes the messages visible, and
 //! the runs they are in; `run-begun` (store of begun / load of it) makes a run's slot visible;
 //! `slot-free` (consumer's store of head / producer's load) makes the consumer's reads of a slot
-//! happen before it is overwritten; `loss-told` (producer's store of lost / consumer's load) makes
+//! happen before it is overwritten; `following` (producer's stores of following, the second before
+//! the log's head moves past what is for the ring / loads of it on both sides of that of the log's
+//! head) makes a head that counts be one of the time in between; `loss-told` (producer's store of lost / consumer's load) makes
 //! everything pushed before the loss visible to whoever sees the loss.
 
 use crate::runs::{Run, Runs, Span};
@@ -49,6 +57,32 @@ struct End {
     begun: AtomicU64,
     /// How many messages were lost so far.
     lost: AtomicU64,
+    /// Odd while the ring follows the log: counts when that begins and ends.
+    following: AtomicU64,
+}
+
+impl Shared {
+    /// Position of the next message to push, where `log_head` is the next sequence that the log
+    /// will show.
+    #[inline(always)]
+    fn tail(&self, log_head: impl Fn() -> u64) -> u64 {
+        loop {
+            // SYNC following: pairs with Producer::follow and unfollow.
+            let following = self.end.following.load(Ordering::Acquire);
+            if following.is_multiple_of(2) {
+                // SYNC tail-moved: pairs with Producer::push and unfollow.
+                return self.end.tail.load(Ordering::Acquire);
+            }
+            let head = log_head();
+            // Relaxed: no run begins while the ring follows.
+            let newest = self.end.begun.load(Ordering::Relaxed).wrapping_sub(1);
+            let run = self.runs.read(newest);
+            // SYNC following: behind the load of the log's head, whose store is behind the end.
+            if self.end.following.load(Ordering::Relaxed) == following {
+                return run.base.wrapping_add(head.wrapping_sub(run.first));
+            }
+        }
+    }
 }
 
 /// Makes a ring of `capacity` messages whose positions begin at `start`.
@@ -66,6 +100,7 @@ pub fn ring(capacity: usize, start: u64) -> (Producer, Consumer) {
             tail: AtomicU64::new(start),
             begun: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            following: AtomicU64::new(0),
         }),
     });
     let producer = Producer {
@@ -75,6 +110,7 @@ pub fn ring(capacity: usize, start: u64) -> (Producer, Consumer) {
         next: NOWHERE,
         begun: 0,
         oldest: 0,
+        following: 0,
         loss_untold: false,
         lost: 0,
         shared: Arc::clone(&shared),
@@ -106,6 +142,8 @@ pub struct Producer {
     begun: u64,
     /// A run that has, or is before the one that has, the oldest message.
     oldest: u64,
+    /// As it is shared.
+    following: u64,
     /// Whether something was lost since the last push.
     loss_untold: bool,
     lost: u64,
@@ -113,6 +151,11 @@ pub struct Producer {
 }
 
 impl Producer {
+    /// Messages that fit at all.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
     /// How many of `wanted` messages fit now. Reads the consumer's line only when they seem not to.
     #[inline(always)]
     pub fn free(&mut self, wanted: u64) -> u64 {
@@ -130,6 +173,7 @@ impl Producer {
     #[inline(always)]
     pub fn push(&mut self, span: Span) {
         debug_assert!(span.count > 0, "a run has messages");
+        debug_assert!(self.following.is_multiple_of(2), "what follows the log is not pushed to");
         debug_assert!(self.free(span.count) == span.count, "push past what is free");
         if span.first != self.next || self.loss_untold {
             self.begin(span.first);
@@ -148,6 +192,34 @@ impl Producer {
             self.push(span);
         }
         fits
+    }
+
+    /// From now on all that the log shows is for this ring, which has everything up to `next`
+    /// already; false if that is not so.
+    pub fn follow(&mut self, next: u64) -> bool {
+        if self.next != next || self.loss_untold {
+            return false;
+        }
+        self.following += 1;
+        // SYNC following: pairs with Shared::tail.
+        self.shared.end.following.store(self.following, Ordering::Release);
+        true
+    }
+
+    /// Takes note that the log has got to `next` while the ring follows it.
+    pub fn catch_up_with(&mut self, next: u64) {
+        self.tail = self.tail.wrapping_add(next - self.next);
+        self.next = next;
+    }
+
+    /// What the log shows from `next` on is not for this ring, or is pushed to it.
+    pub fn unfollow(&mut self, next: u64) {
+        self.catch_up_with(next);
+        // SYNC tail-moved: pairs with Shared::tail.
+        self.shared.end.tail.store(self.tail, Ordering::Release);
+        self.following += 1;
+        // SYNC following: pairs with Shared::tail.
+        self.shared.end.following.store(self.following, Ordering::Release);
     }
 
     #[inline(never)]
@@ -247,12 +319,12 @@ impl Consumer {
         self.shared.capacity
     }
 
-    /// Looks at the next messages without taking them.
+    /// Looks at the next messages without taking them. `log_head` is the next sequence that the log
+    /// will show.
     #[inline(always)]
-    pub fn look(&mut self) -> Look {
+    pub fn look(&mut self, log_head: impl Fn() -> u64) -> Look {
         if self.head == self.seen_tail {
-            // SYNC tail-moved: pairs with Producer::push.
-            self.seen_tail = self.shared.end.tail.load(Ordering::Acquire);
+            self.seen_tail = self.shared.tail(log_head);
             if self.head == self.seen_tail {
                 return Look::Empty;
             }
@@ -318,22 +390,20 @@ impl Consumer {
 
     /// Messages lost after all that was pushed, when the ring is empty; 0 when it is not.
     #[inline]
-    pub fn loss_at_end(&self) -> u64 {
+    pub fn loss_at_end(&self, log_head: impl Fn() -> u64) -> u64 {
         // SYNC loss-told: pairs with Producer::lose.
         let lost = self.shared.end.lost.load(Ordering::Acquire);
-        if lost == self.lost_told || !self.has_none() { 0 } else { lost - self.lost_told }
-    }
-
-    #[inline]
-    fn has_none(&self) -> bool {
-        // SYNC tail-moved: pairs with Producer::push.
-        self.head == self.shared.end.tail.load(Ordering::Acquire)
+        if lost == self.lost_told || self.head != self.shared.tail(log_head) {
+            0
+        } else {
+            lost - self.lost_told
+        }
     }
 
     /// Whether nothing is there, not even a loss to be told.
     #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.has_none() && self.loss_at_end() == 0
+    pub fn is_empty(&self, log_head: impl Fn() -> u64) -> bool {
+        self.head == self.shared.tail(&log_head) && self.loss_at_end(log_head) == 0
     }
 
     /// The loss of `count` was told to the subscriber.
@@ -354,13 +424,13 @@ pub struct Gauge(Arc<Shared>);
 
 impl Gauge {
     /// Whether no message fits. The answer may be out of date when it arrives.
-    pub fn is_full(&self) -> bool {
-        self.depth() >= self.0.capacity
+    pub fn is_full(&self, log_head: impl Fn() -> u64) -> bool {
+        self.depth(log_head) >= self.0.capacity
     }
 
     /// Messages pushed and not yet taken.
-    pub fn depth(&self) -> u64 {
-        let tail = self.0.end.tail.load(Ordering::Relaxed);
+    pub fn depth(&self, log_head: impl Fn() -> u64) -> u64 {
+        let tail = self.0.tail(log_head);
         // SYNC slot-free: a publisher that sees space here finds it in Producer::free as well.
         let head = self.0.head.load(Ordering::Acquire);
         // Two loads are no snapshot: head may have passed the tail that was read.
@@ -368,8 +438,8 @@ impl Gauge {
     }
 
     /// Messages pushed so far, counted from the position `start`.
-    pub fn pushed(&self, start: u64) -> u64 {
-        self.0.end.tail.load(Ordering::Relaxed).wrapping_sub(start)
+    pub fn pushed(&self, start: u64, log_head: impl Fn() -> u64) -> u64 {
+        self.0.tail(log_head).wrapping_sub(start)
     }
 }
 
@@ -378,13 +448,18 @@ impl Gauge {
 mod tests {
     use super::*;
 
+    /// Of rings that do not follow it.
+    fn no_log() -> u64 {
+        unreachable!("it is not asked")
+    }
+
     fn one(sequence: u64) -> Span {
         Span { first: sequence, count: 1 }
     }
 
     /// Takes up to `most` messages, or a loss.
     fn take(consumer: &mut Consumer, most: u64) -> Look {
-        let mut look = consumer.look();
+        let mut look = consumer.look(no_log);
         match &mut look {
             Look::Span(span) => {
                 span.count = span.count.min(most);
@@ -412,7 +487,7 @@ mod tests {
                             pushed += 1;
                         }
                         assert_eq!(pushed - taken, capacity as u64, "as many fit as was asked for");
-                        assert_eq!(consumer.gauge().depth(), capacity as u64);
+                        assert_eq!(consumer.gauge().depth(no_log), capacity as u64);
                         assert_eq!(producer.oldest(), Some(sequence(taken)));
                         let wanted = taken + capacity as u64 / 2 + 1;
                         while taken < wanted {
@@ -442,11 +517,11 @@ mod tests {
         assert_eq!(take(&mut consumer, 9), Look::Loss(3));
         assert_eq!(take(&mut consumer, 9), Look::Span(one(5)));
         assert_eq!(take(&mut consumer, 9), Look::Empty);
-        assert_eq!(consumer.loss_at_end(), 4);
+        assert_eq!(consumer.loss_at_end(no_log), 4);
         consumer.acknowledge_loss(4);
         producer.push(one(10));
         assert_eq!(take(&mut consumer, 9), Look::Span(one(10)), "a loss is told once");
-        assert_eq!(consumer.loss_at_end(), 0);
+        assert_eq!(consumer.loss_at_end(no_log), 0);
     }
 
     #[test]
@@ -463,5 +538,29 @@ mod tests {
         assert_eq!(producer.oldest(), None);
         producer.push(Span { first: 10, count: 2 });
         assert_eq!(producer.oldest(), Some(10));
+    }
+
+    #[test]
+    fn a_ring_that_follows_the_log_has_what_the_log_shows() {
+        let (mut producer, mut consumer) = ring(4, 0);
+        assert!(!producer.follow(5), "it has nothing yet");
+        producer.push(one(5));
+        assert!(producer.follow(6));
+        assert_eq!(consumer.gauge().depth(|| 8), 3);
+        assert_eq!(consumer.look(|| 8), Look::Span(Span { first: 5, count: 3 }));
+        consumer.advance(2);
+        consumer.release();
+        producer.catch_up_with(8);
+        assert_eq!(producer.free(9), 3);
+        producer.unfollow(9);
+        producer.push(one(12));
+        assert_eq!(consumer.gauge().pushed(0, no_log), 5);
+        assert_eq!(consumer.look(no_log), Look::Span(one(7)));
+        consumer.advance(1);
+        assert_eq!(consumer.look(no_log), Look::Span(one(8)));
+        consumer.advance(1);
+        assert_eq!(consumer.look(no_log), Look::Span(one(12)));
+        producer.lose(1);
+        assert!(!producer.follow(13), "a loss is told before");
     }
 }

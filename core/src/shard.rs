@@ -84,11 +84,31 @@ impl Shard {
             errands: Vec::new(),
             catching_up: Vec::new(),
             awaited: HashMap::new(),
+            followers: Followers::default(),
             closed: false,
             figures: PlainArc::clone(&figures),
         };
         Self { baton: Baton::new(core), claims: ClaimArea::new(Arc::clone(pool)), log, figures }
     }
+}
+
+/// Publishes to one partition in a row after which its subscriptions follow the log.
+const STREAK: u32 = if cfg!(slipring_loom) { 1 } else { 4 };
+
+/// Lanes that follow the log, because all that is published now is for them: they need not be
+/// touched at every publish, only the log's head moves.
+///
+/// That is so while one partition is published to, and what would drop or wait is foreseen: so many
+/// messages as `credit` says fit into each of these lanes.
+#[derive(Debug, Default)]
+struct Followers {
+    /// The partition that is published to, if lanes follow.
+    partition: Option<u32>,
+    lanes: Vec<(Arc<Inbox>, Arc<Lane>)>,
+    credit: u64,
+    /// The partition that was published to last, and how often in a row before.
+    last: u32,
+    streak: u32,
 }
 
 /// A partition: the unit of order. What changes in it is owned by its shard's holder.
@@ -111,9 +131,14 @@ const UNRESOLVED: u64 = u64::MAX;
 #[derive(Debug)]
 struct PartitionState {
     deleted: bool,
+    /// While lanes follow the log: first those that do.
     route: Vec<Target>,
-    /// One of `route` may make a publisher wait.
+    /// How many those are.
+    followers: usize,
+    /// One of `route` may make a publisher wait,
     may_block: bool,
+    /// and one of those that do not follow.
+    rest_may_block: bool,
     /// One of `route` has a policy that ends subscriptions; or the topic is deleted.
     is_special: bool,
     /// The snapshot and the trie that `route` is of.
@@ -131,6 +156,28 @@ struct Target {
     blocks: bool,
 }
 
+impl Target {
+    /// Whether all that is published is for it, and nothing happens to others when it is full.
+    fn is_followable(&self) -> bool {
+        !self.filtered
+            && matches!(self.inbox.overflow, Overflow::DropNewest | Overflow::Block { .. })
+    }
+}
+
+impl PartitionState {
+    /// Those of the route that a publish has to look at.
+    #[inline(always)]
+    fn targets(&self, following: bool) -> &[Target] {
+        if following { &self.route[self.followers..] } else { &self.route }
+    }
+
+    /// Whether one of those may make a publisher wait.
+    #[inline(always)]
+    fn may_block(&self, following: bool) -> bool {
+        if following { self.rest_may_block } else { self.may_block }
+    }
+}
+
 impl Partition {
     pub(crate) fn new(id: u32, shard: usize, topic: PlainArc<str>) -> Self {
         Self {
@@ -140,7 +187,9 @@ impl Partition {
             state: UnsafeCell::new(PartitionState {
                 deleted: false,
                 route: Vec::new(),
+                followers: 0,
                 may_block: false,
+                rest_may_block: false,
                 is_special: false,
                 snapshot_version: UNRESOLVED,
                 trie_version: 0,
@@ -210,6 +259,7 @@ pub(crate) struct Core {
     catching_up: Vec<(Arc<Inbox>, Arc<Lane>)>,
     /// All subscriptions, where nothing may expire that one of them has not taken.
     awaited: HashMap<u64, Arc<Lane>>,
+    followers: Followers,
     closed: bool,
     figures: PlainArc<ShardFigures>,
 }
@@ -266,7 +316,8 @@ impl Core {
         ) else {
             return self.append_special(partition, state, message);
         };
-        if state.may_block && self.is_full(state) {
+        let following = self.is_following(partition, state);
+        if state.may_block(following) && self.is_full(state.targets(following)) {
             return self.append_special(partition, state, message);
         }
         let offset = partition.next_offset.get();
@@ -283,7 +334,12 @@ impl Core {
         partition.next_offset.set(offset + 1);
         let mut outcome = Outcome { matched: state.route.len() as u64, ..Outcome::default() };
         let mut pushed = 0;
-        for target in &state.route {
+        if following {
+            pushed = state.followers as u64;
+            self.followers.credit -= 1;
+            self.notice_alert();
+        }
+        for target in state.targets(following) {
             if target.filtered && !self.selects(target, at as usize) {
                 outcome.matched -= 1;
                 continue;
@@ -300,7 +356,95 @@ impl Core {
             }
         }
         outcome.enqueued += pushed;
+        if !following {
+            self.note_streak(partition, state);
+        }
         Appended { count: 1, first_offset: offset, outcome, stop: None }
+    }
+
+    /// Whether the lanes that may follow the log do, with room for a message, while `partition` is
+    /// published to. If not, none does.
+    #[inline(always)]
+    fn is_following(&mut self, partition: &Partition, state: &mut PartitionState) -> bool {
+        if self.followers.partition == Some(partition.id) {
+            self.followers.credit > 0 || self.follow(partition, state)
+        } else {
+            if self.followers.partition.is_some() {
+                self.unfollow();
+            }
+            false
+        }
+    }
+
+    /// After a publish that has touched each lane: lets them follow the log from now on, if it looks
+    /// as if that pays.
+    #[inline(always)]
+    fn note_streak(&mut self, partition: &Partition, state: &mut PartitionState) {
+        let followers = &mut self.followers;
+        if followers.last != partition.id {
+            (followers.last, followers.streak) = (partition.id, 0);
+        }
+        followers.streak += 1;
+        if followers.streak > STREAK {
+            _ = self.follow(partition, state);
+        }
+    }
+
+    /// Lets those lanes of `partition` follow the log that have had everything up to now, and have
+    /// room for a while. False if there are none.
+    #[cold]
+    #[inline(never)]
+    fn follow(&mut self, partition: &Partition, state: &mut PartitionState) -> bool {
+        self.unfollow();
+        let next = self.log.next();
+        let mut credit = u64::MAX;
+        state.followers = 0;
+        for at in 0..state.route.len() {
+            let target = &state.route[at];
+            if !target.is_followable() {
+                continue;
+            }
+            if let Some(room) = target.lane.follow(&mut self.held, next) {
+                credit = credit.min(room);
+                self.followers.lanes.push((Arc::clone(&target.inbox), Arc::clone(&target.lane)));
+                state.route.swap(at, state.followers);
+                state.followers += 1;
+            }
+        }
+        state.rest_may_block = state.targets(true).iter().any(|target| target.blocks);
+        let any = state.followers > 0;
+        self.followers.partition = any.then_some(partition.id);
+        self.followers.credit = credit;
+        any
+    }
+
+    /// Lets no lane follow the log. To be called before the log shows something that is not for all
+    /// of them, and before a lane is dealt with in any other way.
+    #[cold]
+    #[inline(never)]
+    fn unfollow(&mut self) {
+        let next = self.log.next();
+        (self.followers.partition, self.followers.streak) = (None, 0);
+        for (_, lane) in self.followers.lanes.drain(..) {
+            lane.unfollow(&mut self.held, next);
+        }
+    }
+
+    /// Wakes those of the lanes' readers that wait, if one has begun to.
+    #[inline(always)]
+    fn notice_alert(&mut self) {
+        // SYNC asleep: pairs with WaitCell::prepare in Inbox::await_arrivals.
+        light_fence();
+        if self.log.is_alerted() {
+            self.wake_followers();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake_followers(&mut self) {
+        let waiting = self.followers.lanes.iter().filter(|(inbox, _)| inbox.arrivals.is_armed());
+        self.errands.extend(waiting.map(|(inbox, _)| Arc::clone(inbox)));
     }
 
     #[inline(never)]
@@ -329,8 +473,8 @@ impl Core {
 
     /// Whether one of the subscriptions that block has no room.
     #[inline(always)]
-    fn is_full(&mut self, state: &PartitionState) -> bool {
-        let mut blocking = state.route.iter().filter(|target| target.blocks);
+    fn is_full(&mut self, targets: &[Target]) -> bool {
+        let mut blocking = targets.iter().filter(|target| target.blocks);
         blocking.any(|target| target.lane.room(&mut self.held, 1) == 0)
     }
 
@@ -373,9 +517,11 @@ impl Core {
             let now_us = self.stamps.now_us();
             while count < messages.len() {
                 let rest = &messages[count..];
-                match self.write_group(partition, state, rest, waited, now_us) {
+                let following = self.is_following(partition, state);
+                match self.write_group(partition, state, following, rest, waited, now_us) {
                     Ok(written) => {
-                        self.publish(partition, state, written as u64, now_us, &mut outcome);
+                        let number = written as u64;
+                        self.publish(partition, state, following, number, now_us, &mut outcome);
                         count += written;
                     }
                     Err(reason) => {
@@ -425,13 +571,14 @@ impl Core {
             unsafe { message::stamp(claim.at(), place) };
             // SAFETY: the claim's owner has written a whole record and keeps it.
             let record = unsafe { Record::at(address) };
-            appended.stop = self.decide(state, record, waited);
+            let following = self.is_following(partition, state);
+            appended.stop = self.decide(state, following, record, waited);
             if appended.stop.is_some() {
                 return appended;
             }
             // SYNC slot-reused: pairs with Log::address.
             self.log.slots()[0].store(address, Ordering::Release);
-            self.publish(partition, state, 1, now_us, &mut appended.outcome);
+            self.publish(partition, state, following, 1, now_us, &mut appended.outcome);
             self.log.retain_claimed(claim.chunk(), sequence);
             self.show_retained();
             appended.count = 1;
@@ -464,6 +611,7 @@ impl Core {
         if state.snapshot_version == UNRESOLVED
             || trie.concerns(state.trie_version, &partition.topic)
         {
+            self.unfollow();
             state.route.clear();
             trie.for_each_match(&partition.topic, |_, inbox| {
                 if inbox.state() == InboxState::Open {
@@ -497,13 +645,17 @@ impl Core {
         &mut self,
         partition: &Partition,
         state: &PartitionState,
+        following: bool,
         messages: &[NewMessage<'_>],
         waited: Duration,
         now_us: u64,
     ) -> Result<usize, Stop> {
         let mut room = Room { most: messages.len().min(GROUP), ask_filters: false };
-        if state.may_block {
-            room = self.room(state, room.most, waited)?;
+        if following {
+            room.most = room.most.min(self.followers.credit as usize);
+        }
+        if state.may_block(following) {
+            room = self.room(state.targets(following), room.most, waited)?;
         }
         let place = Place {
             offset: partition.next_offset.get(),
@@ -524,7 +676,7 @@ impl Core {
                 return Ok(count);
             }
         }
-        self.write_first(state, messages, place, room.ask_filters, waited)
+        self.write_first(state, following, messages, place, room.ask_filters, waited)
     }
 
     /// Writes the first of `messages` alone: it needs another chunk, or must be looked at first.
@@ -533,6 +685,7 @@ impl Core {
     fn write_first(
         &mut self,
         state: &PartitionState,
+        following: bool,
         messages: &[NewMessage<'_>],
         place: Place,
         ask_filters: bool,
@@ -543,7 +696,7 @@ impl Core {
         let Ok(layout) = message.layout(&self.limits) else { return Err(Stop::NoMemory) };
         let bytes = layout.bytes();
         if bytes > CHUNK_BYTES - FIRST_RECORD {
-            return self.write_large(state, message, layout, place, waited);
+            return self.write_large(state, following, message, layout, place, waited);
         }
         let at = match self.appender.room(bytes) {
             Some(at) => at,
@@ -554,7 +707,7 @@ impl Core {
         if ask_filters {
             // SAFETY: just written, and the chunk is ours.
             let record = unsafe { Record::at(at as usize) };
-            if let Some(stop) = self.decide(state, record, waited) {
+            if let Some(stop) = self.decide(state, following, record, waited) {
                 return Err(stop);
             }
         }
@@ -569,6 +722,7 @@ impl Core {
     fn write_large(
         &mut self,
         state: &PartitionState,
+        following: bool,
         message: &NewMessage<'_>,
         layout: Layout,
         place: Place,
@@ -584,7 +738,7 @@ impl Core {
         unsafe { message::write(at, message, layout, place) };
         // SAFETY: just written, and the block is ours.
         let record = unsafe { Record::at(at as usize) };
-        if let Some(stop) = self.decide(state, record, waited) {
+        if let Some(stop) = self.decide(state, following, record, waited) {
             chunk.release(1);
             return Err(stop);
         }
@@ -600,13 +754,13 @@ impl Core {
     /// that is to be waited for. With a filter on such a subscription they go one by one.
     fn room(
         &mut self,
-        state: &PartitionState,
+        targets: &[Target],
         wanted: usize,
         waited: Duration,
     ) -> Result<Room, Stop> {
         let mut most = wanted;
         let mut ask_filters = false;
-        for target in &state.route {
+        for target in targets {
             if !must_wait(&target.inbox, waited) {
                 continue;
             }
@@ -629,13 +783,14 @@ impl Core {
     fn decide(
         &mut self,
         state: &PartitionState,
+        following: bool,
         record: Record<'_>,
         waited: Duration,
     ) -> Option<Stop> {
-        if !state.may_block {
+        if !state.may_block(following) {
             return None;
         }
-        for target in &state.route {
+        for target in state.targets(following) {
             if must_wait(&target.inbox, waited)
                 && target.lane.room(&mut self.held, 1) == 0
                 && target.inbox.interest.selects(record, &self.context)
@@ -653,6 +808,7 @@ impl Core {
         &mut self,
         partition: &Partition,
         state: &mut PartitionState,
+        following: bool,
         count: u64,
         now_us: u64,
         outcome: &mut Outcome,
@@ -660,8 +816,15 @@ impl Core {
         let span = Span { first: self.log.next(), count };
         self.log.advance(count);
         partition.next_offset.add(count);
+        if following {
+            let all = count * state.followers as u64;
+            outcome.matched += all;
+            outcome.enqueued += all;
+            self.followers.credit -= count;
+            self.notice_alert();
+        }
         let mut ended = false;
-        for target in &state.route {
+        for target in state.targets(following) {
             let overflow = target.inbox.overflow;
             // Another partition, or another shard, may have disconnected it.
             if matches!(overflow, Overflow::Disconnect { .. })
@@ -692,7 +855,10 @@ impl Core {
             }
         }
         if ended {
+            self.unfollow();
             state.route.retain(|target| target.inbox.state() == InboxState::Open);
+        } else if !following {
+            self.note_streak(partition, state);
         }
     }
 
@@ -743,6 +909,9 @@ impl Core {
         while self.log.over_budget(bytes) {
             let Some((low, end, only_retained)) = self.log.oldest() else { break };
             if self.when_full == WhenFull::Refuse {
+                for (_, lane) in &self.followers.lanes {
+                    lane.catch_up_with(&mut self.held, self.log.next());
+                }
                 let held = &mut self.held;
                 let unread = self.awaited.values().any(|lane| lane.awaits(held, end));
                 if unread || !only_retained {
@@ -791,6 +960,7 @@ impl Core {
 
     /// Nothing is pushed to `inbox` from now on.
     pub(crate) fn end_inbox(&mut self, inbox: &Inbox) {
+        self.unfollow();
         if let Some(lane) = inbox.lane(self.held.shard) {
             lane.end(&mut self.held);
         }
@@ -800,6 +970,7 @@ impl Core {
 
     /// Refuses every append to `partition` from now on.
     pub(crate) fn delete(&mut self, partition: &Partition) {
+        self.unfollow();
         assert_eq!(partition.shard, self.held.shard, "a partition stays on its shard");
         partition.state.with_mut(|state| {
             // SAFETY: checked just above; the baton is held.

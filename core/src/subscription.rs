@@ -520,7 +520,7 @@ impl Subscription {
         self.receiver.leave();
         let me = current_thread().id();
         let inbox = Arc::clone(&self.receiver.inbox);
-        inbox.arrivals.prepare(Waiter::this_thread());
+        inbox.await_arrivals(Waiter::this_thread());
         if self.receiver.is_empty() && inbox.state() == InboxState::Open {
             self.receiver.engine.clock.park_until(deadline);
         }
@@ -545,7 +545,7 @@ impl Subscription {
             return;
         }
         event.clear();
-        inbox.arrivals.prepare(Waiter::Event(Arc::clone(event)));
+        inbox.await_arrivals(Waiter::Event(Arc::clone(event)));
         if !self.receiver.is_empty() || inbox.state() != InboxState::Open {
             inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Event(_)));
             event.set();
@@ -685,9 +685,9 @@ impl futures_core::Stream for Subscription {
                 }
                 Err(TryRecvError::Recv(error)) => return Poll::Ready(self.item_of(error)),
                 Err(TryRecvError::Empty) if attempt == 0 => {
-                    let arrivals = &self.receiver.inbox.arrivals;
-                    arrivals.cancel(|waiter| matches!(waiter, Waiter::Waker(_)));
-                    arrivals.prepare(Waiter::Waker(task.waker().clone()));
+                    let inbox = &self.receiver.inbox;
+                    inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Waker(_)));
+                    inbox.await_arrivals(Waiter::Waker(task.waker().clone()));
                 }
                 Err(TryRecvError::Empty) => {}
             }

@@ -330,7 +330,7 @@ impl Task {
 
     /// Goes to sleep until something arrives; false if it has already.
     fn sleep(self: &Arc<Self>) -> bool {
-        self.inbox.arrivals.prepare(Waiter::Work(Arc::clone(self) as _));
+        self.inbox.await_arrivals(Waiter::Work(Arc::clone(self) as _));
         let is_empty = self.lock().as_mut().is_none_or(|running| running.receiver.is_empty());
         if !is_empty || self.inbox.state() == InboxState::Ended {
             self.inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Work(_)));
@@ -356,7 +356,7 @@ impl Task {
                     }
                     let park = self.lock().as_mut().is_some_and(|running| running.idle.pause());
                     if park {
-                        self.inbox.arrivals.prepare(Waiter::this_thread());
+                        self.inbox.await_arrivals(Waiter::this_thread());
                         let is_empty = self.lock().as_mut().is_none_or(|r| r.receiver.is_empty());
                         if is_empty && self.inbox.state() == InboxState::Open {
                             thread::park();
