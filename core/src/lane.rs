@@ -585,6 +585,14 @@ impl Lane {
         }
     }
 
+    /// Whether a quarter of all that fits does so now.
+    pub(crate) fn has_much_room(&self) -> bool {
+        match &self.gauge {
+            Gauge::Plain(gauge) => gauge.has_much_room(|| self.log.head()),
+            Gauge::Lossy(_) => true,
+        }
+    }
+
     /// Messages that are in the ring, and in the log for a reader that is catching up.
     pub(crate) fn depth(&self) -> u64 {
         let ring = match &self.gauge {
@@ -792,11 +800,11 @@ impl Lane {
 
     /// Calls `f` with up to `most` messages of a live ring, in place, until it says to stop; ends
     /// at whatever is not an ordinary message, which [`next`](Self::next) then tells, as it does all
-    /// of a small ring. Places are given back after every few messages and at the end, and then
-    /// `released` is called. A message counts as taken when `f` is called with it, also if `f`
-    /// unwinds.
+    /// of a small ring. Places are given back after every few messages and at the end, or with
+    /// `EACH` before `f` is called, and then `released` is called. A message counts as taken when
+    /// `f` is called with it, also if `f` unwinds.
     #[inline(always)]
-    pub(crate) fn poll(
+    pub(crate) fn poll<const EACH: bool>(
         &self,
         reader: &mut Reader,
         most: usize,
@@ -811,7 +819,7 @@ impl Lane {
                 return special;
             };
             // In a small ring every place is given back as soon as its message has been taken.
-            if ring.capacity() < 16 * BLOCK {
+            if !EACH && ring.capacity() < 16 * BLOCK {
                 return special;
             }
             let mut taking = Taking { lane: self, ring, released, count: 0, last: 0 };
@@ -852,6 +860,9 @@ impl Lane {
                     left -= 1;
                     taking.count += 1;
                     taking.last = address;
+                    if EACH {
+                        taking.leave();
+                    }
                     // SAFETY: the pins keep it.
                     let record = unsafe { Record::at(address) };
                     debug_assert_eq!(record.sequence_low(), sequence as u32, "another's");

@@ -12,7 +12,7 @@ use crate::interest::{Interest, Scan};
 use crate::lane::{Lane, Look, Next, Reader, Replay};
 use crate::log::Log;
 use crate::message::{self, Context, NewMessage, PartitionEntry, Record};
-use crate::shard::{FIRST_SEQUENCE, Memory, Partition, Routes, Shard, Stop};
+use crate::shard::{Appended, FIRST_SEQUENCE, Memory, Partition, Routes, Shard, Stop};
 use crate::snapshot::Snapshot;
 use crate::sync::{Arc, AtomicBool, current_thread, epoch, park, watched};
 use crate::topic::Pattern;
@@ -82,8 +82,17 @@ impl World {
         let message = NewMessage::new(&PAYLOAD[..len]);
         let layout = message.layout(&Limits::default()).expect("allowed");
         loop {
-            let appended =
-                self.shard.baton.run(|core| core.append_one(&self.partition, &message, layout));
+            let appended = self.shard.baton.run(|core| {
+                match core.append_one(&self.partition, &message, layout) {
+                    Some((first_offset, outcome)) => {
+                        Appended { count: 1, first_offset, outcome, stop: None }
+                    }
+                    None => {
+                        let messages = std::slice::from_ref(&message);
+                        core.append(&self.partition, messages, Duration::ZERO)
+                    }
+                }
+            });
             match appended.stop {
                 None => {
                     return Published::Done {

@@ -11,7 +11,7 @@ use crate::interest::is_inside_filter;
 use crate::lane::Lane;
 use crate::message::{self, Context, Layout, MessageId, NewMessage};
 use crate::pin;
-use crate::shard::{Appended, Core, Partition, Shard, Stop};
+use crate::shard::{Appended, Core, Outcome, Partition, Shard, Stop};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, current_thread, spin_loop, yield_now};
 use crate::wait::{WaitCell, Waiter};
 use std::fmt;
@@ -293,9 +293,7 @@ impl Topic {
     /// See [`PublishError`]; nothing was published then.
     #[inline]
     pub fn publish<'m>(&self, message: impl Into<NewMessage<'m>>) -> Result<Receipt, PublishError> {
-        let mut result = Err(PublishError::WouldBlock);
-        self.publish_into(&message.into(), Patience::Until(None), &mut result);
-        result
+        self.publish_one(&message.into(), Patience::Until(None))
     }
 
     /// Publishes one message without ever waiting.
@@ -307,7 +305,7 @@ impl Topic {
         &self,
         message: impl Into<NewMessage<'m>>,
     ) -> Result<Receipt, PublishError> {
-        self.publish_one(message.into(), Patience::None)
+        self.publish_one(&message.into(), Patience::None)
     }
 
     /// Publishes one message, waiting for at most `timeout` for subscriptions that block.
@@ -320,7 +318,7 @@ impl Topic {
         timeout: Duration,
     ) -> Result<Receipt, PublishError> {
         let deadline = self.engine.clock.now().saturating_add(timeout);
-        self.publish_one(message.into(), Patience::Until(Some(deadline)))
+        self.publish_one(&message.into(), Patience::Until(Some(deadline)))
     }
 
     /// Publishes one message and returns when it is as durable as the store makes it: in memory
@@ -419,55 +417,39 @@ impl Topic {
         engine.shards[shard].baton.leave(move |core| {
             let partition = &topic.entry.partitions[index];
             let appended = core.append_claim(partition, &claim, Duration::ZERO);
-            promise.keep(topic.receipt(partition, appended));
+            promise.keep(match appended.stop {
+                None => Ok(topic.receipt(partition, appended.first_offset, appended.outcome)),
+                Some(stop) => Err(stop.into()),
+            });
         });
         Ok(Ticket { slot, engine })
     }
 
+    /// The receipt is made from registers where the message takes the short path: one that is
+    /// copied is read from memory right behind the stores of the record, and waits there for all of
+    /// them.
+    #[inline(always)]
     fn publish_one(
-        &self,
-        message: NewMessage<'_>,
-        patience: Patience,
-    ) -> Result<Receipt, PublishError> {
-        let mut result = Err(PublishError::WouldBlock);
-        self.publish_into(&message, patience, &mut result);
-        result
-    }
-
-    /// Publishes one message, and writes the receipt where the caller wants it, from registers: a
-    /// receipt that is moved is read from memory right behind the stores of the record, and waits
-    /// there for all of them.
-    fn publish_into(
         &self,
         message: &NewMessage<'_>,
         patience: Patience,
-        result: &mut Result<Receipt, PublishError>,
-    ) {
-        let layout = match self.check(message) {
-            Ok(layout) => layout,
-            Err(error) => {
-                *result = Err(error);
-                return;
-            }
-        };
+    ) -> Result<Receipt, PublishError> {
+        let layout = self.check(message)?;
         let partition = self.entry.partition(message.key);
-        let baton = &self.engine.shards[partition.shard].baton;
+        let shard = &self.engine.shards[partition.shard];
         // Not through a closure: what it captures would go through memory.
-        if let Some(mut core) = baton.enter() {
-            let appended = core.append_one(partition, message, layout);
-            if appended.stop.is_none() {
-                *result = self.receipt(partition, appended);
-                return;
-            }
-            drop(core);
-            *result = self.go_on(partition, message, patience, appended);
-            return;
+        let short = shard
+            .baton
+            .enter()
+            .and_then(|mut core| core.append_one(partition, message, layout));
+        match short {
+            Some((offset, outcome)) => Ok(self.receipt(partition, offset, outcome)),
+            None => self.publish_as_holder(partition, message, layout, patience),
         }
-        self.publish_as_holder(partition, message, layout, patience, result);
     }
 
-    /// The rest of [`publish_into`](Self::publish_into), where the baton is not biased to this
-    /// thread.
+    /// The rest of [`publish_one`](Self::publish_one), where the baton is not biased to this thread,
+    /// or there is something special about the message.
     #[cold]
     #[inline(never)]
     fn publish_as_holder(
@@ -476,47 +458,31 @@ impl Topic {
         message: &NewMessage<'_>,
         layout: Layout,
         patience: Patience,
-        result: &mut Result<Receipt, PublishError>,
-    ) {
-        let mut stopped = None;
-        let work = |core: &mut Core| {
-            let appended = core.append_one(partition, message, layout);
-            if appended.stop.is_none() {
-                *result = self.receipt(partition, appended);
-            } else {
-                stopped = Some(appended);
+    ) -> Result<Receipt, PublishError> {
+        let messages = std::slice::from_ref(message);
+        let work = |core: &mut Core| match core.append_one(partition, message, layout) {
+            Some((first_offset, outcome)) => {
+                Appended { count: 1, first_offset, outcome, stop: None }
             }
+            None => core.append(partition, messages, Duration::ZERO),
         };
         let baton = &self.engine.shards[partition.shard].baton;
-        match patience {
+        let mut appended = match patience {
             Patience::Until(_) => baton.run(work),
-            // A busy baton leaves the result as it is.
-            Patience::None => drop(baton.try_run(work)),
+            Patience::None => baton.try_run(work).map_err(|_| PublishError::WouldBlock)?,
+        };
+        if appended.stop.is_some() {
+            let mut total = BatchReceipt::default();
+            appended =
+                self.wait_and_append(partition, messages, patience, appended, &mut total)?;
         }
-        if let Some(appended) = stopped {
-            *result = self.go_on(partition, message, patience, appended);
-        }
+        Ok(self.receipt(partition, appended.first_offset, appended.outcome))
     }
 
     #[inline(always)]
     fn check(&self, message: &NewMessage<'_>) -> Result<Layout, PublishError> {
         self.engine.check()?;
         Ok(message.layout(&self.engine.limits)?)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn go_on(
-        &self,
-        partition: &Partition,
-        message: &NewMessage<'_>,
-        patience: Patience,
-        appended: Appended,
-    ) -> Result<Receipt, PublishError> {
-        let messages = std::slice::from_ref(message);
-        let mut total = BatchReceipt::default();
-        self.wait_and_append(partition, messages, patience, appended, &mut total)
-            .and_then(|last| self.receipt(partition, last))
     }
 
     fn batch(
@@ -611,14 +577,19 @@ impl Topic {
         since: Duration,
         deadline: Option<Duration>,
     ) -> Result<(), PublishError> {
-        let over =
-            || !lane.is_full() || inbox.state() != InboxState::Open || self.engine.is_closed();
-        // Longer and longer pauses: a consumer that is at work frees many slots in one.
-        for pause in [16, 32, 64, 128, 256, 256, 512, 512, 1024, 1024] {
+        let ended = || inbox.state() != InboxState::Open || self.engine.is_closed();
+        let over = || !lane.is_full() || ended();
+        // Longer and longer pauses: a consumer that is at work frees many places in one. For a
+        // while it is left alone until there is room for a good many messages: looking at where it
+        // is slows it down.
+        for (round, pause) in
+            [16, 32, 64, 128, 256, 256, 512, 512, 1024, 1024].into_iter().enumerate()
+        {
             for _ in 0..pause {
                 spin_loop();
             }
-            if over() {
+            let enough = if round < 5 { lane.has_much_room() } else { !lane.is_full() };
+            if enough || ended() {
                 return Ok(());
             }
         }
@@ -655,18 +626,15 @@ impl Topic {
     }
 
     #[inline(always)]
-    fn receipt(&self, partition: &Partition, appended: Appended) -> Result<Receipt, PublishError> {
-        match appended.stop {
-            None => Ok(Receipt {
-                partition: partition.id,
-                offset: appended.first_offset,
-                durable: false,
-                matched: appended.outcome.matched,
-                enqueued: appended.outcome.enqueued,
-                dropped: appended.outcome.dropped,
-                store: self.engine.context.store,
-            }),
-            Some(stop) => Err(stop.into()),
+    fn receipt(&self, partition: &Partition, offset: u64, outcome: Outcome) -> Receipt {
+        Receipt {
+            partition: partition.id,
+            offset,
+            durable: false,
+            matched: outcome.matched,
+            enqueued: outcome.enqueued,
+            dropped: outcome.dropped,
+            store: self.engine.context.store,
         }
     }
 }
@@ -719,10 +687,9 @@ impl Loan {
             }
             return match appended.stop.take() {
                 Some(stop) => Err(CommitError { reason: stop.into(), loan: self }),
-                None => self
-                    .topic
-                    .receipt(partition, appended)
-                    .map_err(|reason| CommitError { reason, loan: self }),
+                None => {
+                    Ok(self.topic.receipt(partition, appended.first_offset, appended.outcome))
+                }
             };
         }
     }

@@ -428,6 +428,11 @@ impl Gauge {
         self.depth(log_head) >= self.0.capacity
     }
 
+    /// Whether a quarter of the capacity is free, rounded down but at least one place.
+    pub fn has_much_room(&self, log_head: impl Fn() -> u64) -> bool {
+        self.depth(log_head) + (self.0.capacity / 4).max(1) <= self.0.capacity
+    }
+
     /// Messages pushed and not yet taken.
     pub fn depth(&self, log_head: impl Fn() -> u64) -> u64 {
         let tail = self.0.tail(log_head);

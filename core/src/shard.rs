@@ -295,15 +295,16 @@ impl Guarded for Core {
 }
 
 impl Core {
-    /// Publishes `message`, whose layout is `layout`, to `partition`: what [`append`](Self::append)
-    /// does for one message of which there is nothing special to say.
+    /// Publishes `message`, whose layout is `layout`, to `partition`, if there is nothing special
+    /// about it: its offset, and what became of it. `None` means that nothing was done, and that
+    /// [`append`](Self::append) has to.
     #[inline(always)]
     pub(crate) fn append_one(
         &mut self,
         partition: &Partition,
         message: &NewMessage<'_>,
         layout: Layout,
-    ) -> Appended {
+    ) -> Option<(u64, Outcome)> {
         // Not inside the closure, which would be a function of its own, with its result in memory.
         let state = partition.state.with_mut(|state| state);
         // SAFETY: the partition is of this shard (checked in `resolve`), whose baton is held.
@@ -314,11 +315,11 @@ impl Core {
             state.is_special || self.closed,
             state.snapshot_version != self.routing.version(),
         ) else {
-            return self.append_special(partition, state, message);
+            return None;
         };
         let following = self.is_following(partition, state);
         if state.may_block(following) && self.is_full(state.targets(following)) {
-            return self.append_special(partition, state, message);
+            return None;
         }
         let offset = partition.next_offset.get();
         let now_us = self.stamps.now_us();
@@ -359,7 +360,7 @@ impl Core {
         if !following {
             self.note_streak(partition, state);
         }
-        Appended { count: 1, first_offset: offset, outcome, stop: None }
+        Some((offset, outcome))
     }
 
     /// Whether the lanes that may follow the log do, with room for a message, while `partition` is
@@ -458,17 +459,6 @@ impl Core {
     fn push_specially(&mut self, target: &Target, sequence: u64, now_us: u64) -> Pushed {
         let span = Span { first: sequence, count: 1 };
         target.lane.push(&mut self.held, span, target.inbox.overflow, now_us)
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn append_special(
-        &mut self,
-        partition: &Partition,
-        state: &mut PartitionState,
-        message: &NewMessage<'_>,
-    ) -> Appended {
-        self.append_to(partition, state, std::slice::from_ref(message), Duration::ZERO)
     }
 
     /// Whether one of the subscriptions that block has no room.

@@ -159,8 +159,9 @@ impl Receiver {
 
     /// Takes up to `most` messages that are queued and calls `f` with each, in place, until it says
     /// to stop. Ends early before a loss, which the next call then reports.
+    /// With `EACH`, the place of a message is free as soon as `f` has it.
     #[inline]
-    pub(crate) fn poll(
+    pub(crate) fn poll<const EACH: bool>(
         &mut self,
         most: usize,
         mut f: impl FnMut(Message<'_>) -> bool,
@@ -173,7 +174,7 @@ impl Receiver {
         for _ in 0..self.engine.shards.len() {
             self.pass_turn();
             while going_on && count < most {
-                let polled = self.poll_ring(most - count, |message| {
+                let polled = self.poll_ring::<EACH>(most - count, |message| {
                     going_on = f(message);
                     going_on
                 });
@@ -205,7 +206,11 @@ impl Receiver {
     }
 
     #[inline(always)]
-    fn poll_ring(&mut self, most: usize, mut f: impl FnMut(Message<'_>) -> bool) -> Polled {
+    fn poll_ring<const EACH: bool>(
+        &mut self,
+        most: usize,
+        mut f: impl FnMut(Message<'_>) -> bool,
+    ) -> Polled {
         let Self { inbox, engine, reader, turn, .. } = self;
         let Some(lane) = inbox.lane(*turn) else { return Polled { count: 0, is_all: true } };
         let blocks = matches!(inbox.overflow, Overflow::Block { .. });
@@ -214,7 +219,7 @@ impl Receiver {
                 inbox.space.wake();
             }
         };
-        lane.poll(reader, most, &engine.context, &mut released, &mut f)
+        lane.poll::<EACH>(reader, most, &engine.context, &mut released, &mut f)
     }
 }
 
@@ -384,13 +389,13 @@ impl Subscription {
             return Ok(0);
         }
         let state = self.receiver.inbox.state();
-        let polled = self.receiver.poll(most, |message| {
+        let polled = self.receiver.poll::<false>(most, |message| {
             f(message);
             true
         });
         let count = polled.inspect_err(|_| self.settle_event())?;
         if count > 0 {
-            self.idle.found();
+            self.idle.found(count);
             if self.event.is_some() {
                 self.settle_event();
             }
@@ -480,7 +485,7 @@ impl Subscription {
         match next {
             Next::Record(address) => {
                 self.receiver.release();
-                self.idle.found();
+                self.idle.found(1);
                 if self.event.is_some() {
                     self.settle_event();
                 }

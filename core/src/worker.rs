@@ -21,9 +21,9 @@ use crate::breaker::{Breaker, BreakerState};
 use crate::clock::Clock;
 use crate::config::{CircuitBreaker, WaitStrategy};
 use crate::contain::{contain, drop_quietly};
+use crate::error::RecvError;
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
-use crate::lane::Next;
 use crate::message::Message;
 use crate::subscription::Receiver;
 use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Counter, Ordering};
@@ -281,51 +281,55 @@ impl Task {
     }
 
     /// Handles up to `left` messages, as long as the subscription has not ended.
-    fn handle_up_to(&self, mut left: usize, running: &mut Running, clock: &Clock) -> After {
+    fn handle_up_to(&self, most: usize, running: &mut Running, clock: &Clock) -> After {
+        let mut left = most;
         self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
         let _inside = InsideHandler::enter(self.inbox.id);
-        while left > 0 && self.inbox.state() != InboxState::Ended {
-            running.receiver.done_with_older();
-            match running.receiver.next(left) {
-                Next::Record(address) => {
-                    left -= 1;
-                    // The slot is free as soon as the handler has the message.
-                    running.receiver.release();
-                    if !self.handle(running, address, clock) {
-                        break;
-                    }
+        let Running { receiver, handler, on_error, on_lagged, breaker, .. } = running;
+        let mut admitted = true;
+        while left > 0 && admitted && self.inbox.state() != InboxState::Ended {
+            // The place is free as soon as the handler has the message.
+            let handled = receiver.poll::<true>(left, |message| {
+                let failed = self.handle(handler, on_error, message);
+                admitted = breaker.record(!failed, || clock.now());
+                admitted && self.inbox.state() != InboxState::Ended
+            });
+            match handled {
+                Ok(0) => {
+                    receiver.leave();
+                    return After::Empty(most - left);
                 }
-                Next::Lagged(lost) => tell_loss(self.inbox.id, &mut running.on_lagged, lost),
-                Next::Empty | Next::CaughtUp => {
-                    running.receiver.leave();
-                    return After::Empty;
-                }
+                Ok(count) => left -= count,
+                Err(RecvError::Lagged(lost)) => tell_loss(self.inbox.id, on_lagged, lost),
+                // Nothing else is told by a poll.
+                Err(_) => break,
             }
         }
         After::More
     }
 
-    /// Runs the handler on one message. False if the breaker has opened.
+    /// Runs the handler on one message. True if it failed.
     #[inline]
-    fn handle(&self, running: &mut Running, address: usize, clock: &Clock) -> bool {
-        let message = running.receiver.message(address);
-        let handler = &mut running.handler;
+    fn handle(
+        &self,
+        handler: &mut HandlerFn,
+        on_error: &mut Option<Box<OnError>>,
+        message: Message<'_>,
+    ) -> bool {
         match catch_unwind(AssertUnwindSafe(|| handler(&message))) {
-            Ok(Ok(())) => running.breaker.record(true, || clock.now()),
+            Ok(Ok(())) => return false,
             Ok(Err(reason)) => {
                 self.failures.add(1);
-                report(self.inbox.id, &mut running.on_error, message, &reason, false);
-                running.breaker.record(false, || clock.now())
+                report(self.inbox.id, on_error, message, &reason, false);
             }
             Err(panic) => {
                 self.failures.add(1);
                 self.panics.add(1);
-                let reason = panic_text(&*panic);
-                report(self.inbox.id, &mut running.on_error, message, reason, true);
+                report(self.inbox.id, on_error, message, panic_text(&*panic), true);
                 drop_quietly(panic);
-                running.breaker.record(false, || clock.now())
             }
         }
+        true
     }
 
     /// Goes to sleep until something arrives; false if it has already.
@@ -349,12 +353,15 @@ impl Task {
                 After::Ended => return,
                 After::More => {}
                 After::Pause(until) => self.pause(clock, until),
-                After::Empty => {
+                After::Empty(handled) => {
                     if closed {
                         let mut running = self.lock();
                         return self.finish(&mut running);
                     }
-                    let park = self.lock().as_mut().is_some_and(|running| running.idle.pause());
+                    let park = self.lock().as_mut().is_some_and(|running| {
+                        running.idle.found(handled);
+                        running.idle.pause()
+                    });
                     if park {
                         self.inbox.await_arrivals(Waiter::this_thread());
                         let is_empty = self.lock().as_mut().is_none_or(|r| r.receiver.is_empty());
@@ -370,7 +377,7 @@ impl Task {
                 }
             }
             if let Some(running) = self.lock().as_mut() {
-                running.idle.found();
+                running.idle.found(SLICE);
             }
         }
     }
@@ -424,7 +431,8 @@ impl Schedule for Task {
 enum After {
     /// There is more: queue it again.
     More,
-    Empty,
+    /// All that had come was handled: so many.
+    Empty(usize),
     /// Its breaker is open until then.
     Pause(Duration),
     Ended,
@@ -708,35 +716,29 @@ impl Workers {
         loop {
             match task.run(&self.clock, SLICE) {
                 After::More => {
-                    idle.found();
+                    idle.found(SLICE);
                     looks = 0;
                     if self.queued.load(Ordering::Relaxed) > 0 {
                         return After::More;
                     }
                 }
-                After::Empty if looks < LINGER && self.queued.load(Ordering::Relaxed) == 0 => {
-                    looks += 1;
+                After::Empty(handled)
+                    if looks < LINGER && self.queued.load(Ordering::Relaxed) == 0 =>
+                {
+                    idle.found(handled);
+                    looks = if handled > 0 { 0 } else { looks + 1 };
                     idle.pause();
-                    if self.lingers_in_vain(task) {
-                        continue;
-                    }
-                    idle.found();
-                    looks = 0;
                 }
                 after => return after,
             }
         }
     }
 
-    fn lingers_in_vain(&self, task: &Task) -> bool {
-        task.lock().as_mut().is_none_or(|running| running.receiver.is_empty())
-    }
-
     fn settle(&self, task: Arc<Task>, after: After) {
         match after {
             After::Ended => {}
             After::More => self.requeue(task),
-            After::Empty => {
+            After::Empty(_) => {
                 if !task.sleep() && task.state.load(Ordering::Acquire) != ENDED {
                     self.requeue(task);
                 }
