@@ -16,7 +16,7 @@
 //! record owns that record: to deliver it, or to count it as expired.
 #![expect(unsafe_code, reason = "two cells with one owner each; records behind tokens")]
 
-use crate::chunk::{Chunk, Pins};
+use crate::chunk::{CHUNK_BYTES, Chunk, Pins};
 use crate::config::Overflow;
 use crate::interest::{Interest, Scan};
 use crate::log::Log;
@@ -37,10 +37,7 @@ const COUNTING: u64 = 1 << 63;
 const SCAN_BATCH: u64 = 256;
 
 /// Messages that a reader takes before it gives their places back to the writer.
-const BLOCK: u64 = if cfg!(slipring_loom) { 2 } else { 16 };
-
-/// How many records ahead of the one that it delivers a reader fetches.
-const AHEAD: usize = 8;
+const BLOCK: usize = if cfg!(slipring_loom) { 2 } else { 16 };
 
 /// Messages that are taken from a lossy ring in one go.
 const LOSSY_BATCH: u64 = 32;
@@ -154,7 +151,7 @@ struct Taking<'a, R: FnMut()> {
     lane: &'a Lane,
     ring: &'a mut ring::Consumer,
     released: &'a mut R,
-    count: u64,
+    count: usize,
     /// The address of the last of them.
     last: usize,
 }
@@ -162,7 +159,7 @@ struct Taking<'a, R: FnMut()> {
 impl<R: FnMut()> Taking<'_, R> {
     #[inline(always)]
     fn leave(&mut self) {
-        let count = std::mem::take(&mut self.count);
+        let count = std::mem::take(&mut self.count) as u64;
         if count > 0 {
             self.ring.advance(count);
             self.ring.release();
@@ -439,20 +436,21 @@ impl Lane {
     pub(crate) fn follow(&self, held: &mut Held, next: u64) -> Option<u64> {
         self.write_side(held, |side| match (&mut side.queue, side.state) {
             (WriteQueue::Plain(ring), LaneState::Live) => {
-                let room = ring.free(u64::MAX);
-                (room > ring.capacity() / 4 && ring.follow(next)).then_some(room)
+                ring.much_room().filter(|_| ring.follow(next))
             }
             _ => None,
         })
     }
 
-    /// A lane that follows takes note that the log has got to `next`.
-    pub(crate) fn catch_up_with(&self, held: &mut Held, next: u64) {
-        self.write_side(held, |side| {
-            if let WriteQueue::Plain(ring) = &mut side.queue {
+    /// For how many messages there is room in a lane that follows, when the log has got to `next`.
+    pub(crate) fn room_behind(&self, held: &mut Held, next: u64) -> u64 {
+        self.write_side(held, |side| match &mut side.queue {
+            WriteQueue::Plain(ring) => {
                 ring.catch_up_with(next);
+                ring.free(u64::MAX)
             }
-        });
+            WriteQueue::Lossy(_) => 0,
+        })
     }
 
     /// What the log shows from `next` on is pushed again where it is for this lane.
@@ -819,64 +817,83 @@ impl Lane {
                 return special;
             };
             // In a small ring every place is given back as soon as its message has been taken.
-            if !EACH && ring.capacity() < 16 * BLOCK {
+            if !EACH && ring.capacity() < 16 * BLOCK as u64 {
                 return special;
             }
             let mut taking = Taking { lane: self, ring, released, count: 0, last: 0 };
-            let mut left = most as u64;
+            let mut left = most;
+            let mut addresses = [0; BLOCK];
             while left > 0 {
                 let span = match taking.ring.look(|| self.log.head()) {
                     ring::Look::Span(span) => span,
                     ring::Look::Loss(_) => break,
                     ring::Look::Empty => {
                         let is_all = taking.ring.loss_at_end(|| self.log.head()) == 0;
-                        return Polled { count: most - left as usize, is_all };
+                        return Polled { count: most - left, is_all };
                     }
                 };
-                let slots = self.log.slots(span.first);
-                let slots = &slots[..(slots.len() as u64).min(span.count).min(left) as usize];
-                for (at, slot) in slots.iter().enumerate() {
-                    if let Some(slot) = slots.get(at + AHEAD) {
-                        // Relaxed: a hint.
-                        let address = slot.load(Ordering::Relaxed);
-                        prefetch::for_read(address);
-                        prefetch::for_read(address.wrapping_add(64));
+                let count = self.find(span, left, &mut addresses);
+                let block = &addresses[..count];
+                let Some(&first) = block.first() else { break };
+                if !pins.hold(first) {
+                    // No record of the chunk before is in use.
+                    pins.flush();
+                    if self.hold_chunk(pins, span.first).is_none() {
+                        break;
                     }
-                    let sequence = span.first + at as u64;
-                    // SYNC slot-reused: pairs with LogWriter::append.
-                    let mut address = slot.load(Ordering::Acquire);
-                    if !self.log.is_retained(sequence) {
-                        return Polled { count: most - left as usize, is_all: false };
-                    }
-                    if !pins.hold(address) {
-                        // No record of the chunk before is in use.
-                        taking.leave();
-                        pins.flush();
-                        match self.hold_chunk(pins, sequence) {
-                            Some(held) => address = held,
-                            None => return Polled { count: most - left as usize, is_all: false },
-                        }
-                    }
-                    left -= 1;
-                    taking.count += 1;
+                }
+                // What is done apart leaves the registers to `f`.
+                for (at, &address) in block.iter().enumerate() {
                     taking.last = address;
+                    taking.count = if EACH { 1 } else { at + 1 };
                     if EACH {
                         taking.leave();
                     }
                     // SAFETY: the pins keep it.
                     let record = unsafe { Record::at(address) };
-                    debug_assert_eq!(record.sequence_low(), sequence as u32, "another's");
+                    debug_assert_eq!(record.sequence_low(), span.first as u32 + at as u32);
                     if !f(Message { record, context }) {
-                        return Polled { count: most - left as usize, is_all: false };
-                    }
-                    if taking.count == BLOCK {
-                        taking.leave();
+                        return Polled { count: most - left + at + 1, is_all: false };
                     }
                 }
                 taking.leave();
+                left -= count;
             }
-            Polled { count: most - left as usize, is_all: false }
+            Polled { count: most - left, is_all: false }
         })
+    }
+
+    /// Puts the addresses of the first of `span` into `addresses`: at most `most`, as far as they
+    /// are in one chunk; none if the first has expired. Fetches the records behind those, whose
+    /// turn it is next.
+    #[inline(always)]
+    fn find(&self, span: Span, most: usize, addresses: &mut [usize; BLOCK]) -> usize {
+        let slots = self.log.slots(span.first);
+        let slots = &slots[..slots.len().min(span.count as usize)];
+        let (block, next) = slots.split_at(slots.len().min(most).min(BLOCK));
+        let (mut all, mut any) = (usize::MAX, 0);
+        for (slot, found) in block.iter().zip(addresses.iter_mut()) {
+            // SYNC slot-reused: pairs with LogWriter::append.
+            let address = slot.load(Ordering::Acquire);
+            (all, any) = (all & address, any | address);
+            *found = address;
+        }
+        for slot in next.iter().take(BLOCK) {
+            // Relaxed: a hint.
+            let address = slot.load(Ordering::Relaxed);
+            prefetch::for_read(address);
+            prefetch::for_read(address.wrapping_add(64));
+        }
+        // Sequences rise: where the first has not expired, none has.
+        if !self.log.is_retained(span.first) {
+            return 0;
+        }
+        // In one chunk all agree in the upper bits.
+        if any ^ all < CHUNK_BYTES {
+            return block.len();
+        }
+        let found = &addresses[..block.len()];
+        found.iter().take_while(|&address| (address ^ found[0]) < CHUNK_BYTES).count()
     }
 
     #[inline]

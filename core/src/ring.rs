@@ -151,9 +151,10 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// Messages that fit at all.
-    pub fn capacity(&self) -> u64 {
-        self.capacity
+    /// How many messages fit now, if that is at least an eighth of all that ever do.
+    pub fn much_room(&mut self) -> Option<u64> {
+        let room = self.free(u64::MAX);
+        (room >= (self.capacity / 8).max(1)).then_some(room)
     }
 
     /// How many of `wanted` messages fit now. Reads the consumer's line only when they seem not to.

@@ -135,6 +135,8 @@ struct PartitionState {
     route: Vec<Target>,
     /// How many those are.
     followers: usize,
+    /// Others could follow as well, but did not when they were asked.
+    is_incomplete: bool,
     /// One of `route` may make a publisher wait,
     may_block: bool,
     /// and one of those that do not follow.
@@ -188,6 +190,7 @@ impl Partition {
                 deleted: false,
                 route: Vec::new(),
                 followers: 0,
+                is_incomplete: false,
                 may_block: false,
                 rest_may_block: false,
                 is_special: false,
@@ -317,7 +320,7 @@ impl Core {
         ) else {
             return None;
         };
-        let following = self.is_following(partition, state);
+        let following = self.is_following(partition);
         if state.may_block(following) && self.is_full(state.targets(following)) {
             return None;
         }
@@ -357,7 +360,7 @@ impl Core {
             }
         }
         outcome.enqueued += pushed;
-        if !following {
+        if !following || state.is_incomplete {
             self.note_streak(partition, state);
         }
         Some((offset, outcome))
@@ -366,9 +369,9 @@ impl Core {
     /// Whether the lanes that may follow the log do, with room for a message, while `partition` is
     /// published to. If not, none does.
     #[inline(always)]
-    fn is_following(&mut self, partition: &Partition, state: &mut PartitionState) -> bool {
+    fn is_following(&mut self, partition: &Partition) -> bool {
         if self.followers.partition == Some(partition.id) {
-            self.followers.credit > 0 || self.follow(partition, state)
+            self.followers.credit > 0 || self.extend_credit()
         } else {
             if self.followers.partition.is_some() {
                 self.unfollow();
@@ -377,8 +380,8 @@ impl Core {
         }
     }
 
-    /// After a publish that has touched each lane: lets them follow the log from now on, if it looks
-    /// as if that pays.
+    /// After a publish that has touched lanes: lets them follow the log from now on, if it looks as
+    /// if that pays.
     #[inline(always)]
     fn note_streak(&mut self, partition: &Partition, state: &mut PartitionState) {
         let followers = &mut self.followers;
@@ -387,36 +390,54 @@ impl Core {
         }
         followers.streak += 1;
         if followers.streak > STREAK {
-            _ = self.follow(partition, state);
+            self.follow(partition, state);
         }
     }
 
-    /// Lets those lanes of `partition` follow the log that have had everything up to now, and have
-    /// room for a while. False if there are none.
+    /// Lets more lanes of `partition` follow the log: those that have had everything up to now, and
+    /// have room for a while.
     #[cold]
     #[inline(never)]
-    fn follow(&mut self, partition: &Partition, state: &mut PartitionState) -> bool {
-        self.unfollow();
+    fn follow(&mut self, partition: &Partition, state: &mut PartitionState) {
+        let followers = &mut self.followers;
+        followers.streak = 0;
+        if followers.partition.is_none() {
+            (followers.credit, state.followers) = (u64::MAX, 0);
+        }
         let next = self.log.next();
-        let mut credit = u64::MAX;
-        state.followers = 0;
-        for at in 0..state.route.len() {
+        state.is_incomplete = false;
+        for at in state.followers..state.route.len() {
             let target = &state.route[at];
             if !target.is_followable() {
                 continue;
             }
-            if let Some(room) = target.lane.follow(&mut self.held, next) {
-                credit = credit.min(room);
-                self.followers.lanes.push((Arc::clone(&target.inbox), Arc::clone(&target.lane)));
-                state.route.swap(at, state.followers);
-                state.followers += 1;
-            }
+            let Some(room) = target.lane.follow(&mut self.held, next) else {
+                state.is_incomplete = true;
+                continue;
+            };
+            followers.credit = followers.credit.min(room);
+            followers.lanes.push((Arc::clone(&target.inbox), Arc::clone(&target.lane)));
+            followers.partition = Some(partition.id);
+            state.route.swap(at, state.followers);
+            state.followers += 1;
         }
         state.rest_may_block = state.targets(true).iter().any(|target| target.blocks);
-        let any = state.followers > 0;
-        self.followers.partition = any.then_some(partition.id);
+    }
+
+    /// Sees how much fits into all lanes that follow; if nothing fits into one, none does any more.
+    #[cold]
+    #[inline(never)]
+    fn extend_credit(&mut self) -> bool {
+        let next = self.log.next();
+        let mut credit = u64::MAX;
+        for (_, lane) in &self.followers.lanes {
+            credit = credit.min(lane.room_behind(&mut self.held, next));
+        }
         self.followers.credit = credit;
-        any
+        if credit == 0 {
+            self.unfollow();
+        }
+        credit > 0
     }
 
     /// Lets no lane follow the log. To be called before the log shows something that is not for all
@@ -507,7 +528,7 @@ impl Core {
             let now_us = self.stamps.now_us();
             while count < messages.len() {
                 let rest = &messages[count..];
-                let following = self.is_following(partition, state);
+                let following = self.is_following(partition);
                 match self.write_group(partition, state, following, rest, waited, now_us) {
                     Ok(written) => {
                         let number = written as u64;
@@ -561,7 +582,7 @@ impl Core {
             unsafe { message::stamp(claim.at(), place) };
             // SAFETY: the claim's owner has written a whole record and keeps it.
             let record = unsafe { Record::at(address) };
-            let following = self.is_following(partition, state);
+            let following = self.is_following(partition);
             appended.stop = self.decide(state, following, record, waited);
             if appended.stop.is_some() {
                 return appended;
@@ -847,7 +868,7 @@ impl Core {
         if ended {
             self.unfollow();
             state.route.retain(|target| target.inbox.state() == InboxState::Open);
-        } else if !following {
+        } else if !following || state.is_incomplete {
             self.note_streak(partition, state);
         }
     }
@@ -900,7 +921,7 @@ impl Core {
             let Some((low, end, only_retained)) = self.log.oldest() else { break };
             if self.when_full == WhenFull::Refuse {
                 for (_, lane) in &self.followers.lanes {
-                    lane.catch_up_with(&mut self.held, self.log.next());
+                    lane.room_behind(&mut self.held, self.log.next());
                 }
                 let held = &mut self.held;
                 let unread = self.awaited.values().any(|lane| lane.awaits(held, end));
