@@ -10,7 +10,9 @@ use crate::sync::{spin_loop, yield_now};
 
 /// Longest pause between looks, in PAUSE instructions (about 8 us).
 const LONGEST: u32 = 1024;
-/// Looks after which what was found had been waited for, and not come meanwhile.
+/// Fewer messages than these,
+const FEW: u32 = 4;
+/// found after more looks than these, had been waited for, and had not come meanwhile.
 const WAITED: u32 = 2;
 /// Looks in vain after which the pause is halved: a stream has ended.
 const IN_VAIN: u32 = 8;
@@ -55,12 +57,20 @@ pub struct Idle {
     spent: u32,
     /// Messages found since the last of them.
     found: u32,
+    /// The longest pause.
+    longest: u32,
 }
 
 impl Idle {
     /// A waiter that has found nothing yet.
     pub fn new(strategy: WaitStrategy) -> Self {
-        Self { strategy, pause: 1, looks: 0, spent: 0, found: 0 }
+        Self { strategy, pause: 1, looks: 0, spent: 0, found: 0, longest: LONGEST }
+    }
+
+    /// The same for one queue of `capacity` messages, which is not to fill up meanwhile: a fast
+    /// publisher needs about as long for a message as a PAUSE takes.
+    pub(crate) fn for_queue(strategy: WaitStrategy, capacity: usize) -> Self {
+        Self { longest: LONGEST.min(capacity as u32), ..Self::new(strategy) }
     }
 
     /// So many messages were found.
@@ -71,10 +81,11 @@ impl Idle {
 
     /// Fits the pause to what the last one brought.
     fn adapt(&mut self) {
-        if self.looks <= WAITED && self.found.saturating_mul(WORTH) >= self.pause {
-            self.pause = (self.pause * 2).min(LONGEST);
-        } else if self.looks > WAITED || self.found.saturating_mul(4 * WORTH) < self.pause {
+        let had_been_waited_for = self.found < FEW && self.looks > WAITED;
+        if had_been_waited_for || self.found.saturating_mul(4 * WORTH) < self.pause {
             self.pause = (self.pause / 4).max(1);
+        } else if self.found.saturating_mul(WORTH) >= self.pause {
+            self.pause = (self.pause * 2).min(self.longest);
         }
         (self.looks, self.spent, self.found) = (0, 0, 0);
     }

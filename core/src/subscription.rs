@@ -269,8 +269,8 @@ impl Subscription {
         unroute: impl FnOnce(&Inbox) + Send + Sync + 'static,
     ) -> Self {
         Self {
+            idle: Idle::for_queue(wait, receiver.inbox.capacity),
             receiver,
-            idle: Idle::new(wait),
             event: None,
             unroute: Some(Box::new(unroute)),
             batch: Vec::new(),

@@ -170,12 +170,12 @@ impl Task {
             pool: Arc::downgrade(pool),
             state: AtomicU8::new(IDLE),
             running: Mutex::new(Some(Running {
+                idle: Idle::for_queue(config.wait, receiver.inbox.capacity),
                 receiver,
                 handler: config.handler,
                 on_error: config.on_error,
                 on_lagged: config.on_lagged,
                 breaker: Breaker::new(config.breaker),
-                idle: Idle::new(config.wait),
             })),
             failures: Counter::default(),
             panics: Counter::default(),
@@ -711,7 +711,7 @@ impl Workers {
 
     /// Runs a task until it is empty and stays so for a little, or others wait.
     fn run(&self, task: &Arc<Task>) -> After {
-        let mut idle = Idle::new(WaitStrategy::BusySpin);
+        let mut idle = Idle::for_queue(WaitStrategy::BusySpin, task.inbox.capacity);
         let mut looks = 0;
         loop {
             match task.run(&self.clock, SLICE) {
