@@ -101,16 +101,10 @@ impl Inbox {
         self.state.fetch_max(state as u8, Ordering::AcqRel);
     }
 
-    /// Announces the consumer's waiter. It looks once more afterwards, and sleeps only if there
-    /// still is nothing.
-    ///
-    /// The alert comes first. A publisher that takes it before the waiter can be seen has shown its
-    /// message before, and is seen to have done so by that look (`asleep`).
+    /// Announces the consumer's waiter, also to shards whose log its lanes follow. It looks once
+    /// more afterwards, and sleeps only if there still is nothing.
     pub(crate) fn await_arrivals(&self, waiter: Waiter) {
-        for lane in self.lanes() {
-            lane.alert();
-        }
-        self.arrivals.prepare(waiter);
+        self.arrivals.prepare_and(waiter, || self.lanes().for_each(|lane| lane.alert()));
     }
 
     /// Wakes the consumer and blocked publishers, to see what has changed.

@@ -20,9 +20,9 @@ use crate::chunk::{CHUNK_BYTES, Chunk, Pins};
 use crate::config::Overflow;
 use crate::interest::{Interest, Scan};
 use crate::log::Log;
-use crate::lossy;
 use crate::message::{Context, Message, Record};
 use crate::prefetch;
+use crate::queue::{Gauge, Pushed, ReadQueue, WriteQueue, queue};
 use crate::ring;
 use crate::runs::Span;
 use crate::sync::{
@@ -39,9 +39,6 @@ const SCAN_BATCH: u64 = 256;
 /// Messages that a reader takes before it gives their places back to the writer.
 const BLOCK: usize = if cfg!(slipring_loom) { 2 } else { 16 };
 
-/// Messages that are taken from a lossy ring in one go.
-const LOSSY_BATCH: u64 = 32;
-
 /// Proof that the baton of shard `shard` is held. There is one per shard, inside what its baton
 /// guards.
 #[derive(Debug)]
@@ -53,12 +50,6 @@ pub(crate) struct Held {
 #[derive(Debug)]
 pub(crate) struct Reader {
     pub(crate) subscription: u64,
-}
-
-#[derive(Debug)]
-enum WriteQueue {
-    Plain(ring::Producer),
-    Lossy(lossy::Producer),
 }
 
 #[derive(Debug)]
@@ -81,68 +72,6 @@ enum LaneState {
     CatchingUp,
     /// Nothing: the subscription has ended.
     Dead,
-}
-
-#[derive(Debug)]
-enum ReadQueue {
-    Plain(ring::Consumer),
-    Lossy {
-        ring: lossy::Consumer,
-        /// Taken from the ring and not delivered yet.
-        taken: Span,
-        /// Displaced just before those.
-        displaced: u64,
-    },
-}
-
-impl ReadQueue {
-    /// Looks at the next messages without delivering them. A lossy ring gives up to `most` of them
-    /// away for that: they cannot be displaced any more.
-    #[inline(always)]
-    fn look(&mut self, most: u64, log: &Log) -> ring::Look {
-        match self {
-            Self::Plain(ring) => match ring.look(|| log.head()) {
-                ring::Look::Empty => match ring.loss_at_end(|| log.head()) {
-                    0 => ring::Look::Empty,
-                    lost => ring::Look::Loss(lost),
-                },
-                look => look,
-            },
-            Self::Lossy { ring, taken, displaced } => {
-                if *displaced == 0 && taken.count == 0 {
-                    // Told before anything is taken.
-                    *displaced = ring.displaced();
-                }
-                if *displaced == 0 && taken.count == 0 {
-                    (*taken, *displaced) = ring.take(most.clamp(1, LOSSY_BATCH));
-                }
-                match (*displaced, taken.count) {
-                    (0, 0) => ring::Look::Empty,
-                    (0, _) => ring::Look::Span(*taken),
-                    (lost, _) => ring::Look::Loss(lost),
-                }
-            }
-        }
-    }
-
-    /// The loss that a look shows, if it shows one: it is told now.
-    #[cold]
-    fn take_loss(&mut self, log: &Log) -> u64 {
-        let ring::Look::Loss(lost) = self.look(1, log) else { return 0 };
-        match self {
-            Self::Plain(ring) => ring.acknowledge_loss(lost),
-            Self::Lossy { displaced, .. } => *displaced = 0,
-        }
-        lost
-    }
-
-    /// Gives the places of what was stepped over back to the writer.
-    #[inline]
-    fn release(&mut self) {
-        if let Self::Plain(ring) = self {
-            ring.release();
-        }
-    }
 }
 
 /// Messages that a poll has called its function with and that are not given back yet; gives them
@@ -197,12 +126,6 @@ struct CatchUp {
     told: u64,
     /// The lane is live; only a loss before that has still to be told.
     is_over: bool,
-}
-
-#[derive(Debug)]
-enum Gauge {
-    Plain(ring::Gauge),
-    Lossy(lossy::Gauge),
 }
 
 /// Counted by the holder.
@@ -278,43 +201,6 @@ pub(crate) struct Replay {
     pub(crate) scan: Scan,
 }
 
-/// What happened to messages for a lane: packed into one register, because a struct would go
-/// through memory right behind the stores of the records, and wait there for all of them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Pushed(u64);
-
-impl Pushed {
-    const DISCONNECT: u64 = 1 << 63;
-
-    #[inline]
-    fn new(enqueued: u64, dropped: u64) -> Self {
-        Self(enqueued | dropped << 32)
-    }
-
-    #[inline]
-    pub(crate) fn enqueued(self) -> u64 {
-        self.0 & u64::from(u32::MAX)
-    }
-
-    #[inline]
-    pub(crate) fn dropped(self) -> u64 {
-        (self.0 & !Self::DISCONNECT) >> 32
-    }
-
-    /// The queue has been full for longer than the subscription allows: it ends.
-    #[inline]
-    pub(crate) fn disconnect(self) -> bool {
-        self.0 & Self::DISCONNECT != 0
-    }
-}
-
-impl std::ops::AddAssign for Pushed {
-    /// Of pushes to one lane, of which the last alone may disconnect.
-    fn add_assign(&mut self, later: Self) {
-        self.0 += later.0;
-    }
-}
-
 /// What a poll of a lane's ring has found.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Polled {
@@ -353,16 +239,7 @@ impl Lane {
         log: PlainArc<Log>,
         replay: Option<Replay>,
     ) -> Self {
-        let (write_queue, read_queue, gauge) = if overflow == Overflow::DropOldest {
-            let (producer, ring) = lossy::lossy(capacity, 0);
-            let gauge = Gauge::Lossy(producer.gauge());
-            let read = ReadQueue::Lossy { ring, taken: Span::default(), displaced: 0 };
-            (WriteQueue::Lossy(producer), read, gauge)
-        } else {
-            let (producer, consumer) = ring::ring(capacity, 0);
-            let gauge = Gauge::Plain(producer.gauge());
-            (WriteQueue::Plain(producer), ReadQueue::Plain(consumer), gauge)
-        };
+        let (write_queue, read_queue, gauge) = queue(capacity, overflow);
         let began_at = log.head();
         let state = if replay.is_some() { LaneState::CatchingUp } else { LaneState::Live };
         let cursor = replay.as_ref().map_or(0, |replay| replay.cursor);
@@ -567,7 +444,7 @@ impl Lane {
             }
         }
         let pushed = Pushed::new(fits, lost);
-        if disconnect { Pushed(pushed.0 | Pushed::DISCONNECT) } else { pushed }
+        if disconnect { pushed.and_disconnect() } else { pushed }
     }
 
     /// Nothing is pushed from now on.
@@ -577,26 +454,17 @@ impl Lane {
 
     /// Whether no message fits. The answer may be out of date when it arrives.
     pub(crate) fn is_full(&self) -> bool {
-        match &self.gauge {
-            Gauge::Plain(gauge) => gauge.is_full(|| self.log.head()),
-            Gauge::Lossy(_) => false,
-        }
+        self.gauge.is_full(&self.log)
     }
 
     /// Whether a quarter of all that fits does so now.
     pub(crate) fn has_much_room(&self) -> bool {
-        match &self.gauge {
-            Gauge::Plain(gauge) => gauge.has_much_room(|| self.log.head()),
-            Gauge::Lossy(_) => true,
-        }
+        self.gauge.has_much_room(&self.log)
     }
 
     /// Messages that are in the ring, and in the log for a reader that is catching up.
     pub(crate) fn depth(&self) -> u64 {
-        let ring = match &self.gauge {
-            Gauge::Plain(gauge) => gauge.depth(|| self.log.head()),
-            Gauge::Lossy(gauge) => gauge.depth(),
-        };
+        let ring = self.gauge.depth(&self.log);
         let left = self.written.deferred.get();
         let gone = self.counted.undeferred.get()
             + self.written.moved.get()
@@ -613,10 +481,7 @@ impl Lane {
     }
 
     fn pushed(&self) -> u64 {
-        match &self.gauge {
-            Gauge::Plain(gauge) => gauge.pushed(0, || self.log.head()),
-            Gauge::Lossy(gauge) => gauge.pushed(0),
-        }
+        self.gauge.pushed(&self.log)
     }
 
     /// Messages that matched since the subscription began.
@@ -693,14 +558,8 @@ impl Lane {
     /// Steps over `count` messages that were looked at.
     #[inline]
     fn advance(&self, side: &mut ReadSide, count: u64) {
-        match &mut side.queue {
-            ReadQueue::Plain(ring) => ring.advance(count),
-            ReadQueue::Lossy { taken, .. } => {
-                taken.first += count;
-                taken.count -= count;
-                self.counted.buffered.set(taken.count);
-            }
-        }
+        side.queue.advance(count);
+        self.counted.buffered.set(side.queue.taken());
     }
 
     /// The address of the record at `sequence`, whose chunk `pins` then keep; `None` if it has
@@ -768,13 +627,7 @@ impl Lane {
     ) -> Look {
         self.read_side(reader, |side| {
             let Some(catch_up) = &mut side.catch_up else {
-                let is_empty = side.expired == 0
-                    && match &side.queue {
-                        ReadQueue::Plain(ring) => ring.is_empty(|| self.log.head()),
-                        ReadQueue::Lossy { ring, taken, displaced } => {
-                            *displaced == 0 && taken.count == 0 && ring.is_empty()
-                        }
-                    };
+                let is_empty = side.expired == 0 && side.queue.is_empty(&self.log);
                 return if is_empty { Look::Nothing } else { Look::Something };
             };
             loop {
@@ -1059,8 +912,7 @@ impl Lane {
             let oldest = match (&mut side.queue, side.state) {
                 // SYNC cursor-moved: pairs with the reader's swap.
                 (_, LaneState::CatchingUp) => Some(self.cursor.load(Ordering::Acquire) & !COUNTING),
-                (WriteQueue::Plain(ring), _) => ring.oldest(),
-                (WriteQueue::Lossy(ring), _) => ring.oldest(),
+                (queue, _) => queue.oldest(),
             };
             oldest.is_some_and(|oldest| oldest < end)
         })
@@ -1140,7 +992,7 @@ impl Lane {
                 discarded += left;
             }
             loop {
-                match side.queue.look(LOSSY_BATCH, &self.log) {
+                match side.queue.look(u64::MAX, &self.log) {
                     ring::Look::Span(span) => {
                         discarded += span.count;
                         self.advance(side, span.count);

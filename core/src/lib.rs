@@ -32,6 +32,7 @@ mod contain;
 mod error;
 mod event;
 pub mod filter;
+mod followers;
 mod fork;
 mod idle;
 mod inbox;
@@ -47,11 +48,13 @@ mod metrics;
 #[cfg(slipring_loom)]
 mod model;
 mod overlay;
+mod partition;
 mod path;
 mod pin;
 mod prefetch;
 #[cfg(not(slipring_loom))]
 mod publisher;
+mod queue;
 mod recent;
 #[cfg(not(slipring_loom))]
 mod registry;
@@ -108,6 +111,7 @@ pub mod internals {
     #[cfg(slipring_loom)]
     pub use crate::model::*;
     pub use crate::recent::RECENT_CHANGES;
+    pub use crate::runs::Span;
     pub use crate::snapshot::Snapshot;
     pub use crate::wait::{WaitCell, Waiter};
     /// The ring of `DropOldest`.

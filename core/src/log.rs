@@ -11,8 +11,12 @@
 //! - the token that the log holds of a chunk is given back through the epoch after `low` has
 //!   passed, so a reader that passed the check may still take tokens of its own while pinned.
 //!
+//! A reader that follows the log, and so is not told of each message, gives an *alert* when it
+//! begins to wait.
+//!
 //! Pairs: `head-published` (store of head after the records / load by readers), `slot-reused`
-//! (store of low, then of the slot / load of the slot, then of low).
+//! (store of low, then of the slot / load of the slot, then of low), `alert` (store of the alert behind
+//! the reader's announcement / the swap that takes it).
 
 #![expect(unsafe_code, reason = "records behind an epoch pin")]
 
@@ -64,10 +68,12 @@ impl Log {
         self.floor.low.load(Ordering::Acquire)
     }
 
-    /// Tells the writer that a reader begins to wait: called before that announces itself.
+    /// Tells the writer that a reader has begun to wait, which can be seen already. The caller
+    /// executes a heavy fence afterwards, and then looks whether there is something.
     pub(crate) fn alert(&self) {
-        // Relaxed: ordered by the fence of the announcement.
-        self.alert.store(true, Ordering::Relaxed);
+        // SYNC alert: pairs with the swap in `is_alerted`. (A swap, so that alerts and their being
+        // taken are one chain.)
+        self.alert.swap(true, Ordering::Release);
     }
 
     /// Address of the chunk that is being filled, which does not expire yet. A hint.
@@ -213,10 +219,8 @@ impl LogWriter {
     pub(crate) fn slots(&self) -> &[AtomicUsize] {
         let at = self.next as usize & self.mask;
         let page = &self.log.pages[at / PAGE];
-        match page.get() {
-            Some(page) => &page[at % PAGE..],
-            None => make_page(page),
-        }
+        let page = page.get().map_or_else(|| make_page(page), |page| &**page);
+        &page[at % PAGE..]
     }
 
     /// Gives the next `count` sequences to the records whose addresses are in [`slots`](Self::slots),
@@ -240,8 +244,9 @@ impl LogWriter {
     /// shown what readers wait for and then executed a light fence.
     #[inline(always)]
     pub(crate) fn is_alerted(&self) -> bool {
-        // A swap: a store might come later than the next alert, and undo it.
-        self.log.alert.load(Ordering::Relaxed) && self.log.alert.swap(false, Ordering::Relaxed)
+        // SYNC alert: pairs with `alert`, so that whoever gave an alert that is taken is seen to
+        // wait. A swap, because a store might come later than the next alert, and undo it.
+        self.log.alert.load(Ordering::Relaxed) && self.log.alert.swap(false, Ordering::Acquire)
     }
 
     /// Tells readers which chunk is being filled.

@@ -109,8 +109,8 @@ impl Producer {
     fn make_room(&mut self, count: u64) -> u64 {
         let shared = &*self.shared;
         loop {
-            let excess = (self.tail.wrapping_sub(self.cached_head) + count)
-                .saturating_sub(shared.capacity);
+            let excess =
+                (self.tail.wrapping_sub(self.cached_head) + count).saturating_sub(shared.capacity);
             if excess == 0 {
                 return 0;
             }

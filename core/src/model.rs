@@ -152,7 +152,8 @@ impl World {
         } else {
             route();
         }
-        Consumer { inbox, reader: Reader { subscription: id } }
+        let context = Arc::clone(&self.context);
+        Consumer { inbox, reader: Reader { subscription: id }, context }
     }
 
     /// Refuses every publish from now on.
@@ -200,6 +201,7 @@ impl Ending {
 pub struct Consumer {
     inbox: Arc<Inbox>,
     reader: Reader,
+    context: Arc<Context>,
 }
 
 /// What a subscription received.
@@ -216,7 +218,7 @@ pub enum Received {
 impl Consumer {
     /// What there is, as `Receiver::next` has it. The message received is read, and then let go.
     pub fn next(&mut self, world: &World) -> Received {
-        let Self { inbox, reader } = self;
+        let Self { inbox, reader, .. } = self;
         let Some(lane) = inbox.lane(0) else { return Received::Empty };
         loop {
             match lane.next(reader, 1, &inbox.interest, &world.context) {
@@ -241,6 +243,19 @@ impl Consumer {
         }
     }
 
+    /// What there is, as a handler's poll has it: the messages are read in place.
+    pub fn poll(&mut self) -> Vec<u64> {
+        let Self { inbox, reader, context } = self;
+        let mut offsets = Vec::new();
+        if let Some(lane) = inbox.lane(0) {
+            lane.poll::<true>(reader, usize::MAX, context, &mut || (), &mut |message| {
+                offsets.push(read(message.record.address()));
+                true
+            });
+        }
+        offsets
+    }
+
     fn wake_publishers(&self) {
         if matches!(self.inbox.overflow, Overflow::Block { .. })
             && self.inbox.space.is_armed_after_fence()
@@ -258,7 +273,7 @@ impl Consumer {
 
     /// Waits until there is something, or the subscription has ended: then it is false.
     pub fn wait(&mut self, world: &World) -> bool {
-        let Self { inbox, reader } = self;
+        let Self { inbox, reader, .. } = self;
         loop {
             let me = current_thread().id();
             inbox.await_arrivals(Waiter::this_thread());

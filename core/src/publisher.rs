@@ -438,10 +438,8 @@ impl Topic {
         let partition = self.entry.partition(message.key);
         let shard = &self.engine.shards[partition.shard];
         // Not through a closure: what it captures would go through memory.
-        let short = shard
-            .baton
-            .enter()
-            .and_then(|mut core| core.append_one(partition, message, layout));
+        let short =
+            shard.baton.enter().and_then(|mut core| core.append_one(partition, message, layout));
         match short {
             Some((offset, outcome)) => Ok(self.receipt(partition, offset, outcome)),
             None => self.publish_as_holder(partition, message, layout, patience),
@@ -473,8 +471,7 @@ impl Topic {
         };
         if appended.stop.is_some() {
             let mut total = BatchReceipt::default();
-            appended =
-                self.wait_and_append(partition, messages, patience, appended, &mut total)?;
+            appended = self.wait_and_append(partition, messages, patience, appended, &mut total)?;
         }
         Ok(self.receipt(partition, appended.first_offset, appended.outcome))
     }
@@ -688,9 +685,7 @@ impl Loan {
             }
             return match appended.stop.take() {
                 Some(stop) => Err(CommitError { reason: stop.into(), loan: self }),
-                None => {
-                    Ok(self.topic.receipt(partition, appended.first_offset, appended.outcome))
-                }
+                None => Ok(self.topic.receipt(partition, appended.first_offset, appended.outcome)),
             };
         }
     }

@@ -74,8 +74,9 @@ impl Shared {
                 return self.end.tail.load(Ordering::Acquire);
             }
             let head = log_head();
-            // Relaxed: no run begins while the ring follows.
-            let newest = self.end.begun.load(Ordering::Relaxed).wrapping_sub(1);
+            // SYNC run-begun: none begins while the ring follows, so who sees a newer one sees
+            // below that the ring has not followed all the time.
+            let newest = self.end.begun.load(Ordering::Acquire).wrapping_sub(1);
             let run = self.runs.read(newest);
             // SYNC following: behind the load of the log's head, whose store is behind the end.
             if self.end.following.load(Ordering::Relaxed) == following {
@@ -365,8 +366,7 @@ impl Consumer {
         if self.run.follows_loss {
             let slot = runs.slot(self.entered);
             // Relaxed: it has become visible with the run.
-            let total =
-                self.shared.losses.get().map_or(0, |all| all[slot].load(Ordering::Relaxed));
+            let total = self.shared.losses.get().map_or(0, |all| all[slot].load(Ordering::Relaxed));
             // Less than was told already, where the loss was told at the end of the ring.
             self.loss = total.saturating_sub(self.lost_told);
         }

@@ -10,14 +10,18 @@ use crate::baton::{Baton, Guarded};
 use crate::chunk::{Appender, CHUNK_BYTES, Claim, ClaimArea, FIRST_RECORD, Pool};
 use crate::clock::{Clock, Stamps};
 use crate::config::{Limits, Overflow, WhenFull};
+use crate::followers::Followers;
 use crate::inbox::{Inbox, InboxState};
-use crate::lane::{Held, Lane, Pushed, Replay};
+use crate::lane::{Held, Lane, Replay};
 use crate::log::{Log, LogWriter};
 use crate::message::{self, Context, Layout, NewMessage, Place, Record};
+pub(crate) use crate::partition::Partition;
+use crate::partition::{PartitionState, Target, UNRESOLVED};
 use crate::prefetch;
+use crate::queue::Pushed;
 use crate::runs::Span;
 use crate::snapshot::Snapshot;
-use crate::sync::{Arc, Counter, Ordering, PlainArc, UnsafeCell, light_fence};
+use crate::sync::{Arc, Counter, Ordering, PlainArc, light_fence};
 use crate::trie::Trie;
 use arrayvec::ArrayVec;
 use std::collections::HashMap;
@@ -89,116 +93,6 @@ impl Shard {
             figures: PlainArc::clone(&figures),
         };
         Self { baton: Baton::new(core), claims: ClaimArea::new(Arc::clone(pool)), log, figures }
-    }
-}
-
-/// Publishes to one partition in a row after which its subscriptions follow the log.
-const STREAK: u32 = if cfg!(slipring_loom) { 1 } else { 4 };
-
-/// Lanes that follow the log, because all that is published now is for them: they need not be
-/// touched at every publish, only the log's head moves.
-///
-/// That is so while one partition is published to, and what would drop or wait is foreseen: so many
-/// messages as `credit` says fit into each of these lanes.
-#[derive(Debug, Default)]
-struct Followers {
-    /// The partition that is published to, if lanes follow.
-    partition: Option<u32>,
-    lanes: Vec<(Arc<Inbox>, Arc<Lane>)>,
-    credit: u64,
-    /// The partition that was published to last, and how often in a row before.
-    last: u32,
-    streak: u32,
-}
-
-/// A partition: the unit of order. What changes in it is owned by its shard's holder.
-#[derive(Debug)]
-pub(crate) struct Partition {
-    pub(crate) id: u32,
-    pub(crate) shard: usize,
-    topic: PlainArc<str>,
-    state: UnsafeCell<PartitionState>,
-    /// The offset of the next message: as many were published.
-    pub(crate) next_offset: Counter,
-}
-
-// SAFETY: the cell is reached with `Held` alone.
-unsafe impl Sync for Partition {}
-
-/// The version of no snapshot.
-const UNRESOLVED: u64 = u64::MAX;
-
-#[derive(Debug)]
-struct PartitionState {
-    deleted: bool,
-    /// While lanes follow the log: first those that do.
-    route: Vec<Target>,
-    /// How many those are.
-    followers: usize,
-    /// Others could follow as well, but did not when they were asked.
-    is_incomplete: bool,
-    /// One of `route` may make a publisher wait,
-    may_block: bool,
-    /// and one of those that do not follow.
-    rest_may_block: bool,
-    /// One of `route` has a policy that ends subscriptions; or the topic is deleted.
-    is_special: bool,
-    /// The snapshot and the trie that `route` is of.
-    snapshot_version: u64,
-    trie_version: u64,
-}
-
-/// A subscription that a partition's messages go to.
-#[derive(Debug)]
-struct Target {
-    inbox: Arc<Inbox>,
-    lane: Arc<Lane>,
-    filtered: bool,
-    /// Whether it may make a publisher wait.
-    blocks: bool,
-}
-
-impl Target {
-    /// Whether all that is published is for it, and nothing happens to others when it is full.
-    fn is_followable(&self) -> bool {
-        !self.filtered
-            && matches!(self.inbox.overflow, Overflow::DropNewest | Overflow::Block { .. })
-    }
-}
-
-impl PartitionState {
-    /// Those of the route that a publish has to look at.
-    #[inline(always)]
-    fn targets(&self, following: bool) -> &[Target] {
-        if following { &self.route[self.followers..] } else { &self.route }
-    }
-
-    /// Whether one of those may make a publisher wait.
-    #[inline(always)]
-    fn may_block(&self, following: bool) -> bool {
-        if following { self.rest_may_block } else { self.may_block }
-    }
-}
-
-impl Partition {
-    pub(crate) fn new(id: u32, shard: usize, topic: PlainArc<str>) -> Self {
-        Self {
-            id,
-            shard,
-            topic,
-            state: UnsafeCell::new(PartitionState {
-                deleted: false,
-                route: Vec::new(),
-                followers: 0,
-                is_incomplete: false,
-                may_block: false,
-                rest_may_block: false,
-                is_special: false,
-                snapshot_version: UNRESOLVED,
-                trie_version: 0,
-            }),
-            next_offset: Counter::default(),
-        }
     }
 }
 
@@ -384,12 +278,7 @@ impl Core {
     /// if that pays.
     #[inline(always)]
     fn note_streak(&mut self, partition: &Partition, state: &mut PartitionState) {
-        let followers = &mut self.followers;
-        if followers.last != partition.id {
-            (followers.last, followers.streak) = (partition.id, 0);
-        }
-        followers.streak += 1;
-        if followers.streak > STREAK {
+        if self.followers.is_streak(partition.id) {
             self.follow(partition, state);
         }
     }
@@ -400,7 +289,7 @@ impl Core {
     #[inline(never)]
     fn follow(&mut self, partition: &Partition, state: &mut PartitionState) {
         let followers = &mut self.followers;
-        followers.streak = 0;
+        followers.end_streak();
         if followers.partition.is_none() {
             (followers.credit, state.followers) = (u64::MAX, 0);
         }
@@ -446,7 +335,8 @@ impl Core {
     #[inline(never)]
     fn unfollow(&mut self) {
         let next = self.log.next();
-        (self.followers.partition, self.followers.streak) = (None, 0);
+        self.followers.partition = None;
+        self.followers.end_streak();
         for (_, lane) in self.followers.lanes.drain(..) {
             lane.unfollow(&mut self.held, next);
         }
@@ -763,12 +653,7 @@ impl Core {
 
     /// How many of `wanted` messages can be published without dropping any for a subscription
     /// that is to be waited for. With a filter on such a subscription they go one by one.
-    fn room(
-        &mut self,
-        targets: &[Target],
-        wanted: usize,
-        waited: Duration,
-    ) -> Result<Room, Stop> {
+    fn room(&mut self, targets: &[Target], wanted: usize, waited: Duration) -> Result<Room, Stop> {
         let mut most = wanted;
         let mut ask_filters = false;
         for target in targets {
@@ -957,12 +842,7 @@ impl Core {
 
     /// Lets a lane that has caught up go live, if it can be done now.
     pub(crate) fn go_live(&mut self, inbox: &Inbox, lane: &Lane) -> bool {
-        let live = lane.go_live(
-            &mut self.held,
-            self.log.next(),
-            &inbox.interest,
-            &self.context,
-        );
+        let live = lane.go_live(&mut self.held, self.log.next(), &inbox.interest, &self.context);
         if live {
             self.catching_up.retain(|(other, _)| other.id != inbox.id);
         }
