@@ -1506,8 +1506,8 @@ template <class F> struct Handling {
         auto &self = *static_cast<Handling *>(user);
         contained(
             [&] {
-                std::string_view reason = self.reason.empty() ? "retry" : self.reason;
-                self.failed(Failure{Message(*message), reason});
+                std::string_view reason = self.reason;
+                self.failed(Failure{Message(*message), reason.empty() ? "retry" : reason});
             },
             [](const char *) {});
     }
