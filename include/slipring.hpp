@@ -532,12 +532,21 @@ static_assert(sizeof(NewMessage) == sizeof(slipring_new_message) &&
 // it is refused with Status::full while the oldest are still queued for somebody (`refuse`).
 enum class WhenFull : std::uint32_t { expire = SLIPRING_EXPIRE, refuse = SLIPRING_REFUSE };
 
+// How much an event of a broker matters.
+enum class Level : std::uint32_t {
+    error = SLIPRING_LOG_ERROR, // Something is wrong that nobody else is told of.
+    warn = SLIPRING_LOG_WARN,   // A handler has failed, a subscription was disconnected.
+    info = SLIPRING_LOG_INFO,   // Life and death of a broker.
+    debug = SLIPRING_LOG_DEBUG, // Losses.
+    trace = SLIPRING_LOG_TRACE, // Everything.
+};
+
 // Settings of a broker; those that are not set have their defaults.
 //
 //     auto broker = Broker::open(BrokerOptions().shards(4).memory_budget(256 << 20));
 class BrokerOptions {
   public:
-    BrokerOptions() noexcept { slipring_broker_options_init(&raw_, sizeof raw_); }
+    BrokerOptions() { slipring_broker_options_init(&raw_, sizeof raw_); }
 
     // How many shards put messages in order independently of each other: 1 to 64. Default 1.
     BrokerOptions &shards(std::uint32_t count) noexcept {
@@ -588,11 +597,42 @@ class BrokerOptions {
         raw_.sequencer_first_cpu = first_cpu;
         return *this;
     }
-
-    const slipring_broker_options &raw() const noexcept { return raw_; }
+    // Tells `told(Level, std::string_view)` the events of this broker up to `most`; never a
+    // message. Nothing of it is set for the process.
+    //
+    // It is called where the event happens, on any thread and on several at a time, also while a
+    // shard is held: it must be quick, and what it calls of the broker is refused with
+    // Status::inside_filter. What it throws is dropped. It is let go of some time after the broker
+    // and all that came from it are gone.
+    BrokerOptions &log(Level most, std::function<void(Level, std::string_view)> told) {
+        raw_.log_level = static_cast<std::uint32_t>(most);
+        told_ = std::move(told);
+        return *this;
+    }
 
   private:
+    friend class Broker;
+    using Told = std::function<void(Level, std::string_view)>;
+
+    static void tell(void *user, std::uint32_t level, const char *text, std::size_t len) noexcept {
+        detail::contained(
+            [&] { (*static_cast<Told *>(user))(Level(level), std::string_view(text, len)); },
+            [](const char *) {});
+    }
+
+    // For one call, which uses up the log's copy.
+    slipring_broker_options raw() const {
+        slipring_broker_options raw = raw_;
+        if (told_) {
+            raw.log_fn = tell;
+            raw.log_user = new Told(told_);
+            raw.log_user_free = [](void *user) { delete static_cast<Told *>(user); };
+        }
+        return raw;
+    }
+
     slipring_broker_options raw_ = {};
+    Told told_;
 };
 
 // What happens to messages while a subscription's queue is full. What is dropped is told.
@@ -729,7 +769,7 @@ struct Failure {
 //                                                 .overflow(Overflow::drop_oldest()));
 class SubscriptionOptions {
   public:
-    SubscriptionOptions() noexcept { slipring_subscription_options_init(&raw_, sizeof raw_); }
+    SubscriptionOptions() { slipring_subscription_options_init(&raw_, sizeof raw_); }
 
     // One more pattern. A message that several patterns match comes once.
     SubscriptionOptions &pattern(std::string_view text) {
@@ -1532,7 +1572,8 @@ class Broker {
     // Opens a broker in memory. Errors: out_of_range, no_thread.
     static Returns<Broker> open(const BrokerOptions &options = BrokerOptions()) {
         slipring_broker *broker = nullptr;
-        return detail::give<Broker>(slipring_broker_open(&options.raw(), &broker),
+        slipring_broker_options raw = options.raw();
+        return detail::give<Broker>(slipring_broker_open(&raw, &broker),
                                     [&] { return Broker(broker); });
     }
 

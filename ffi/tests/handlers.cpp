@@ -221,6 +221,34 @@ static void a_poll_holds_its_subscription() {
     CHECK(polled.size() == 1 && refused);
 }
 
+static void events_of_one_broker_are_told() {
+    std::mutex mutex;
+    std::vector<std::pair<Level, std::string>> events;
+    Counter failed;
+    {
+        BrokerOptions options;
+        options.log(Level::info, [&](Level level, std::string_view text) {
+            std::lock_guard<std::mutex> lock(mutex);
+            events.emplace_back(level, text);
+            throw std::runtime_error("contained");
+        });
+        auto told = Broker::open(options), silent = Broker::open();
+        for (const Broker *broker : {&told, &silent}) {
+            auto sub = broker->subscribe(
+                "in", SubscriptionOptions().on_failure([&](const Failure &) { failed.add(); }),
+                [](const Message &) { throw 1; });
+            broker->publish("in", "x");
+            failed.wait_for(broker == &told ? 1 : 2);
+        }
+        silent.close();
+    }
+    std::lock_guard<std::mutex> lock(mutex);
+    CHECK(events.size() == 2 && events[0].first == Level::warn && events[1].first == Level::info);
+    CHECK(events[0].second.find("a handler failed") == 0);
+    CHECK(events[0].second.find("topic=\"in\"") != std::string::npos);
+    CHECK(events[1].second.find("broker closed") == 0);
+}
+
 int main() {
     everything_is_allowed_in_a_handler();
     a_handler_unsubscribes_itself();
@@ -232,5 +260,6 @@ int main() {
     detached_handlers_run_until_the_broker_closes();
     a_filter_may_not_call_the_broker();
     a_poll_holds_its_subscription();
+    events_of_one_broker_are_told();
     return finish("handlers");
 }

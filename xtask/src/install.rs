@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
         build.push("--release");
     }
     shell::run(shell::cargo(&build))?;
-    let built = target_folder().join(options.profile);
+    let built = shell::target_folder().join(options.profile);
 
     for name in HEADERS {
         let header = shell::root().join("include").join(name);
@@ -110,11 +110,6 @@ fn parse(arguments: &[&str]) -> Result<Options, String> {
         Some(other) => return Err(format!("--only {other}: there is no such library")),
     };
     Ok(Options { root, libdir, shared, archive, profile })
-}
-
-fn target_folder() -> PathBuf {
-    let folder = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    shell::root().join(folder)
 }
 
 fn fill(template: &str, options: &Options) -> String {

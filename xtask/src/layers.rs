@@ -4,7 +4,16 @@
 /// name that ends in `/` is a folder: one room, whose files may use each other.
 pub(crate) const LAYERS: &[&[&str]] = &[
     &["sync.rs"],
-    &["error.rs", "event.rs", "fork.rs", "prefetch.rs", "contain.rs", "config.rs", "pin.rs"],
+    &[
+        "error.rs",
+        "event.rs",
+        "fork.rs",
+        "prefetch.rs",
+        "contain.rs",
+        "config.rs",
+        "pin.rs",
+        "threads.rs",
+    ],
     &["kind.rs", "topic.rs", "filter.rs", "clock.rs", "wait.rs", "overlay.rs", "snapshot.rs"],
     &["path.rs", "leaf.rs", "recent.rs", "chunk.rs", "ring.rs", "lossy.rs", "idle.rs"],
     &["message.rs", "baton.rs", "trie.rs"],

@@ -1,8 +1,9 @@
 //! The project's own commands, run as `cargo xtask <command>`.
 //!
-//! Each command is one file: `steps` (test), `tidy`, `header`, `install`, `mutations`, `compare`
+//! Each command is one file: `steps` (test), `tidy`, `header`, `abi`, `install`, `mutations`, `compare`
 //! (bench-compare), `tsan`.
 
+mod abi;
 mod compare;
 mod header;
 mod install;
@@ -20,6 +21,7 @@ const USAGE: &str = "\
 cargo xtask test [--no-skip]      everything a change must pass; --no-skip: a missing tool is a failure
 cargo xtask tidy                  layering, unsafe rooms, banned words, file lengths, SYNC pairs
 cargo xtask header [--check]       make include/slipring.h of ffi/src; --check: fail on a difference
+cargo xtask abi [--check]          list in ffi/abi.txt what compiled programs rely on; --check: compare
 cargo xtask install --prefix P     headers, libraries, pkg-config and CMake packages below P
 cargo xtask mutations [--only N]  weaken one ordering at a time: the loom model must notice
 cargo xtask tsan                  the stress tests under ThreadSanitizer, on nightly
@@ -36,6 +38,8 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(),
         ["header"] => header::write(),
         ["header", "--check"] => header::check(),
+        ["abi"] => abi::write(),
+        ["abi", "--check"] => abi::check(),
         ["install", options @ ..] => install::run(options),
         ["mutations"] => mutations::run(None),
         ["mutations", "--only", name] => mutations::run(Some(name)),

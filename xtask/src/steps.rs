@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{header, shell, tidy};
+use crate::{abi, header, shell, tidy};
 
 /// What a missing tool means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +54,7 @@ const STEPS: &[Step] = &[
     }),
     step("tidy", None, |_| tidy::run()),
     step("header", None, |_| header::check()),
+    step("abi", None, |_| abi::check()),
     step("clippy", Some(&CLIPPY), |_| {
         cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
     }),
