@@ -420,7 +420,7 @@ int main(int argc, char **argv) {
     row_begin(&rows[JFK], names[JFK]);
     handler.handle = count_it;
     handler.user = &rows[JFK];
-    must(slipring_broker_subscribe_handler(broker, SLIPRING_TEXT("flights/JFK/" "*/" "*"),
+    must(slipring_broker_subscribe_handler(broker, SLIPRING_TEXT("flights/JFK/*/*"),
                                            &lossless, &handler, &handlers[0]),
          "subscribe");
 
@@ -429,7 +429,7 @@ int main(int argc, char **argv) {
     options.filter = cancelled;
     options.filter_len = strlen(cancelled);
     handler.user = &rows[CANCELLED];
-    must(slipring_broker_subscribe_handler(broker, SLIPRING_TEXT("flights/" "**"), &options,
+    must(slipring_broker_subscribe_handler(broker, SLIPRING_TEXT("flights/**"), &options,
                                            &handler, &handlers[1]),
          "subscribe");
 

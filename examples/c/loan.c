@@ -88,7 +88,7 @@ int main(int argc, char **argv) {
     must(slipring_subscription_options_init(&options, sizeof options), "options");
     options.overflow = SLIPRING_BLOCK;
     options.capacity_messages = 8;
-    must(slipring_broker_subscribe(camera.broker, SLIPRING_TEXT("camera/" "*/frames"), &options,
+    must(slipring_broker_subscribe(camera.broker, SLIPRING_TEXT("camera/*/frames"), &options,
                                    &frames),
          "subscribe");
     if (pthread_create(&thread, NULL, draw, &camera) != 0)

@@ -260,12 +260,12 @@ static void run(std::istream &file) {
     const auto lossless = SubscriptionOptions().overflow(Overflow::block());
 
     auto &jfk_row = add_row("jfk");
-    auto jfk = broker.subscribe("flights/JFK/*/" "*", lossless,
+    auto jfk = broker.subscribe("flights/JFK/*/*", lossless,
                                 [&](const Message &message) { jfk_row.got(message); });
 
     auto &cancelled_row = add_row("cancelled");
     auto cancelled = broker.subscribe(
-        "flights/" "**", SubscriptionOptions(lossless).filter(Filter::equals("status", "cancelled")),
+        "flights/**", SubscriptionOptions(lossless).filter(Filter::equals("status", "cancelled")),
         [&](const Message &message) { cancelled_row.got(message); });
 
     auto &one_topic_row = add_row("one-topic");

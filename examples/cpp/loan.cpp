@@ -42,7 +42,7 @@ int main(int argc, char **argv) {
     std::size_t wanted = argc > 1 ? std::stoul(argv[1]) : 1000;
     auto broker = slipring::Broker::open();
     auto frames = broker.subscribe(
-        "camera/" "*/frames",
+        "camera/*/frames",
         slipring::SubscriptionOptions().overflow(slipring::Overflow::block()).capacity(8));
     std::thread camera([&] { draw(broker, wanted); });
 

@@ -19,7 +19,7 @@ template <class F> static Error error_of(F &&call) {
 
 static void the_first_program() {
     auto broker = Broker::open();
-    auto scores = broker.subscribe("sports/" "**");
+    auto scores = broker.subscribe("sports/**");
     Receipt receipt = broker.publish("sports/cricket/live", "four!");
     CHECK(receipt.offset == 0 && receipt.matched == 1 && receipt.enqueued == 1);
     auto message = scores.recv();

@@ -1,7 +1,7 @@
 //! The project's own commands, run as `cargo xtask <command>`.
 //!
-//! Each command is one file: `steps` (test), `tidy`, `header`, `abi`, `install`, `mutations`, `compare`
-//! (bench-compare), `tsan`.
+//! Each command is one file: `steps` (test), `tidy`, `header`, `abi`, `install`, `mutations`,
+//! `compare` (bench-compare), `tsan`.
 
 mod abi;
 mod compare;

@@ -9,7 +9,7 @@ int main(void) {
     slipring_message message;
     if (slipring_version() != SLIPRING_VERSION || slipring_broker_open(NULL, &broker) < 0)
         return 1;
-    slipring_broker_subscribe(broker, SLIPRING_TEXT("sports/" "**"), NULL, &scores);
+    slipring_broker_subscribe(broker, SLIPRING_TEXT("sports/**"), NULL, &scores);
     slipring_broker_publish(broker, SLIPRING_TEXT("sports/cricket"), SLIPRING_BYTES("four!"), NULL);
     if (slipring_subscription_recv(scores, &message) == SLIPRING_OK)
         printf("%.*s: %.*s\n", (int)message.topic.len, message.topic.data,

@@ -5,7 +5,7 @@
 
 int main() {
     auto broker = slipring::Broker::open();
-    auto scores = broker.subscribe("sports/" "**");
+    auto scores = broker.subscribe("sports/**");
     broker.publish("sports/cricket", "four!");
     if (auto message = scores.recv())
         std::cout << message->topic() << ": " << message->payload().text() << '\n';
