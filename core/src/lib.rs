@@ -67,6 +67,7 @@ mod subscribe;
 #[cfg(not(slipring_loom))]
 mod subscription;
 mod sync;
+mod threads;
 mod topic;
 mod trie;
 mod wait;
@@ -106,6 +107,7 @@ pub mod internals {
     pub use crate::chunk::{
         Appender, CHUNK_BYTES, Chunk, Claim, ClaimArea, FIRST_RECORD, Pins, Pool,
     };
+    pub use crate::interest::refusing_calls;
     pub use crate::kind::{ErrorKind, Kind};
     pub use crate::log::{Log, LogWriter};
     #[cfg(slipring_loom)]

@@ -13,6 +13,7 @@ use crate::message::{self, Context, Layout, MessageId, NewMessage};
 use crate::pin;
 use crate::shard::{Appended, Core, Outcome, Partition, Shard, Stop};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, current_thread, spin_loop, yield_now};
+use crate::threads;
 use crate::wait::{WaitCell, Waiter};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -124,25 +125,24 @@ impl SequencerThread {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let (ready, wait_ready) = std::sync::mpsc::channel();
-        let thread =
-            std::thread::Builder::new().name(format!("slipring-shard-{cpu}")).spawn(move || {
-                pin::pin_current_thread(cpu);
-                shard.baton.become_sequencer();
-                // The broker is not handed out before.
-                let _ = ready.send(());
-                let mut idle = Idle::new(WaitStrategy::Adaptive);
-                shard.baton.sequence(
-                    |worked| {
-                        if worked {
-                            idle.rest(1);
-                        } else if idle.pause() {
-                            std::thread::park();
-                            idle.rest(1);
-                        }
-                    },
-                    || stopped.load(Ordering::Acquire),
-                );
-            })?;
+        let thread = threads::spawn(format!("slipring-shard-{cpu}"), move || {
+            pin::pin_current_thread(cpu);
+            shard.baton.become_sequencer();
+            // The broker is not handed out before.
+            let _ = ready.send(());
+            let mut idle = Idle::new(WaitStrategy::Adaptive);
+            shard.baton.sequence(
+                |worked| {
+                    if worked {
+                        idle.rest(1);
+                    } else if idle.pause() {
+                        std::thread::park();
+                        idle.rest(1);
+                    }
+                },
+                || stopped.load(Ordering::Acquire),
+            );
+        })?;
         let _ = wait_ready.recv();
         Ok(Self { stop, thread: Some(thread) })
     }

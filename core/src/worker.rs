@@ -27,6 +27,7 @@ use crate::inbox::{Inbox, InboxState};
 use crate::message::Message;
 use crate::subscription::Receiver;
 use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Counter, Ordering};
+use crate::threads;
 use crate::wait::{Schedule, Waiter};
 use std::any::Any;
 use std::cell::RefCell;
@@ -573,7 +574,7 @@ impl Workers {
     ) -> std::io::Result<Thread> {
         *self.alive() += 1;
         let pool = Arc::clone(self);
-        let spawned = thread::Builder::new().name(name).spawn(move || {
+        let spawned = threads::spawn(name, move || {
             /// Counts the thread as gone, however it goes.
             struct Leaving(Arc<Workers>);
             impl Drop for Leaving {

@@ -103,9 +103,13 @@ pub unsafe extern "C" fn slipring_broker_subscribe_handler(
                     user.tell_failed(failed, &error.message, returned);
                 });
             }
-            let subscription = builder.handler(move |message| match user.ask(handle, message) {
-                0 => Ok(()),
-                returned => Err(Returned(returned)),
+            // This may start workers.
+            let log = &c.get(broker, "broker")?.log;
+            let subscription = log.during(|| {
+                builder.handler(move |message| match user.ask(handle, message) {
+                    0 => Ok(()),
+                    returned => Err(Returned(returned)),
+                })
             })?;
             out.give(slipring_handler_subscription { subscription, ended: false });
             Ok(())

@@ -66,8 +66,8 @@ fn macros() -> String {
 #define SLIPRING_VERSION_PATCH {patch}
 #define SLIPRING_VERSION_STRING \"{major}.{minor}.{patch}\"
 #define SLIPRING_VERSION                                                                    \\
-    ((uint32_t)SLIPRING_VERSION_MAJOR << 16 | (uint32_t)SLIPRING_VERSION_MINOR << 8 |       \\
-     (uint32_t)SLIPRING_VERSION_PATCH)
+    ((SLIPRING_VERSION_MAJOR + 0u) << 16 | (SLIPRING_VERSION_MINOR + 0u) << 8 |             \\
+     (SLIPRING_VERSION_PATCH + 0u))
 
 // Times are in nanoseconds.
 #define SLIPRING_FOREVER UINT64_MAX

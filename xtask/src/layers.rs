@@ -4,7 +4,16 @@
 /// name that ends in `/` is a folder: one room, whose files may use each other.
 pub(crate) const LAYERS: &[&[&str]] = &[
     &["sync.rs"],
-    &["error.rs", "event.rs", "fork.rs", "prefetch.rs", "contain.rs", "config.rs", "pin.rs"],
+    &[
+        "error.rs",
+        "event.rs",
+        "fork.rs",
+        "prefetch.rs",
+        "contain.rs",
+        "config.rs",
+        "pin.rs",
+        "threads.rs",
+    ],
     &[
         "kind.rs",
         "topic.rs",
