@@ -523,6 +523,7 @@ impl Lane {
             }
             loop {
                 let found = side.queue.look(most as u64, &self.log);
+                self.counted.buffered.set(side.queue.taken());
                 if let ring::Look::Span(span) = found {
                     let gone = self.log.low().saturating_sub(span.first).min(span.count);
                     if gone > 0 {

@@ -65,14 +65,19 @@ impl Receiver {
     #[inline]
     fn next_of_turn(&mut self, most: usize) -> Next {
         let Some(lane) = self.inbox.lane(self.turn) else { return Next::Empty };
-        loop {
+        let next = loop {
             let next =
                 lane.next(&mut self.reader, most, &self.inbox.interest, &self.engine.context);
             if next != Next::CaughtUp {
-                return next;
+                break next;
             }
             go_live(&self.inbox, &self.engine, self.turn, lane, &mut self.reader);
+        };
+        if let Next::Lagged(_) = next {
+            // What has expired has left its places free.
+            self.release();
         }
+        next
     }
 
     /// Gives the slots of what was taken from the lane at hand back to its shard.
