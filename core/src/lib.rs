@@ -36,6 +36,7 @@ mod fork;
 mod idle;
 mod inbox;
 mod interest;
+mod kept;
 mod kind;
 mod lane;
 mod leaf;
@@ -80,6 +81,7 @@ pub use error::{
 };
 pub use filter::{Filter, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
 pub use idle::Idle;
+pub use kept::OwnedMessages;
 pub use message::{Attributes, Message, MessageId, NewMessage, OwnedMessage};
 #[cfg(not(slipring_loom))]
 pub use metrics::{Metrics, ShardMetrics, SubscriptionMetrics, TopicMetrics};

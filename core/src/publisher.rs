@@ -240,11 +240,26 @@ fn stable_hash(bytes: &[u8]) -> u64 {
 }
 
 /// How long a publish may wait for subscriptions that block.
-#[derive(Debug, Clone, Copy)]
-enum Patience {
+#[derive(Clone, Copy)]
+enum Patience<'p> {
     None,
-    Until(Option<Duration>),
+    Until(Limit<'p>),
 }
+
+/// What ends a wait before there is room.
+#[derive(Clone, Copy, Default)]
+struct Limit<'p> {
+    deadline: Option<Duration>,
+    /// Asked every [`ASK_EVERY`]: false ends the wait.
+    go_on: Option<&'p dyn Fn() -> bool>,
+}
+
+impl Limit<'_> {
+    const NONE: Self = Self { deadline: None, go_on: None };
+}
+
+/// How long a wait lasts before its `go_on` is asked again.
+const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// A topic to publish to. Cheap to clone; usable from all threads at once.
 ///
@@ -294,7 +309,7 @@ impl Topic {
     #[inline]
     pub fn publish<'m>(&self, message: impl Into<NewMessage<'m>>) -> Result<Receipt, PublishError> {
         let mut result = Err(PublishError::WouldBlock);
-        self.publish_into(&message.into(), Patience::Until(None), &mut result);
+        self.publish_into(&message.into(), Patience::Until(Limit::NONE), &mut result);
         result
     }
 
@@ -319,8 +334,33 @@ impl Topic {
         message: impl Into<NewMessage<'m>>,
         timeout: Duration,
     ) -> Result<Receipt, PublishError> {
-        let deadline = self.engine.clock.now().saturating_add(timeout);
-        self.publish_one(message.into(), Patience::Until(Some(deadline)))
+        let limit = Limit { deadline: Some(self.deadline(timeout)), go_on: None };
+        self.publish_one(message.into(), Patience::Until(limit))
+    }
+
+    /// Publishes one message, waiting for subscriptions that block for at most `timeout` and only
+    /// as long as `go_on` returns true: for callers that must notice something else meanwhile, as an
+    /// interpreter must a signal. It is asked on this thread about every 50 ms of waiting, with
+    /// nothing held, so it may call the broker.
+    ///
+    /// # Errors
+    /// As [`publish_timeout`](Self::publish_timeout), with [`PublishError::Timeout`] also where
+    /// `go_on` ended it.
+    pub fn publish_while<'m>(
+        &self,
+        message: impl Into<NewMessage<'m>>,
+        timeout: Option<Duration>,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Receipt, PublishError> {
+        self.publish_one(message.into(), Patience::Until(self.limit(timeout, go_on)))
+    }
+
+    fn deadline(&self, timeout: Duration) -> Duration {
+        self.engine.clock.now().saturating_add(timeout)
+    }
+
+    fn limit<'p>(&self, timeout: Option<Duration>, go_on: &'p dyn Fn() -> bool) -> Limit<'p> {
+        Limit { deadline: timeout.map(|timeout| self.deadline(timeout)), go_on: Some(go_on) }
     }
 
     /// Publishes one message and returns when it is as durable as the store makes it: in memory
@@ -342,7 +382,20 @@ impl Topic {
     /// The reason why the batch ended early, with the receipt of what was published before. All
     /// messages are checked before the first is published.
     pub fn publish_batch(&self, messages: &[NewMessage<'_>]) -> Result<BatchReceipt, BatchError> {
-        self.batch(messages, Patience::Until(None))
+        self.batch(messages, Patience::Until(Limit::NONE))
+    }
+
+    /// The same, with the limits of [`publish_while`](Self::publish_while) for each message.
+    ///
+    /// # Errors
+    /// As [`publish_batch`](Self::publish_batch), with [`PublishError::Timeout`] among the reasons.
+    pub fn publish_batch_while(
+        &self,
+        messages: &[NewMessage<'_>],
+        timeout: Option<Duration>,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<BatchReceipt, BatchError> {
+        self.batch(messages, Patience::Until(self.limit(timeout, go_on)))
     }
 
     /// The same without ever waiting.
@@ -427,7 +480,7 @@ impl Topic {
     fn publish_one(
         &self,
         message: NewMessage<'_>,
-        patience: Patience,
+        patience: Patience<'_>,
     ) -> Result<Receipt, PublishError> {
         let mut result = Err(PublishError::WouldBlock);
         self.publish_into(&message, patience, &mut result);
@@ -440,7 +493,7 @@ impl Topic {
     fn publish_into(
         &self,
         message: &NewMessage<'_>,
-        patience: Patience,
+        patience: Patience<'_>,
         result: &mut Result<Receipt, PublishError>,
     ) {
         let layout = match self.check(message) {
@@ -475,7 +528,7 @@ impl Topic {
         partition: &Partition,
         message: &NewMessage<'_>,
         layout: Layout,
-        patience: Patience,
+        patience: Patience<'_>,
         result: &mut Result<Receipt, PublishError>,
     ) {
         let mut stopped = None;
@@ -510,7 +563,7 @@ impl Topic {
         &self,
         partition: &Partition,
         message: &NewMessage<'_>,
-        patience: Patience,
+        patience: Patience<'_>,
         appended: Appended,
     ) -> Result<Receipt, PublishError> {
         let messages = std::slice::from_ref(message);
@@ -522,7 +575,7 @@ impl Topic {
     fn batch(
         &self,
         messages: &[NewMessage<'_>],
-        patience: Patience,
+        patience: Patience<'_>,
     ) -> Result<BatchReceipt, BatchError> {
         let mut total = BatchReceipt::default();
         let failed = |receipt, reason| BatchError { receipt, reason };
@@ -555,7 +608,7 @@ impl Topic {
         &self,
         partition: &Partition,
         messages: &[NewMessage<'_>],
-        patience: Patience,
+        patience: Patience<'_>,
         waited: Duration,
     ) -> Result<Appended, PublishError> {
         let baton = &self.engine.shards[partition.shard].baton;
@@ -574,7 +627,7 @@ impl Topic {
         &self,
         partition: &Partition,
         messages: &[NewMessage<'_>],
-        patience: Patience,
+        patience: Patience<'_>,
         mut appended: Appended,
         total: &mut BatchReceipt,
     ) -> Result<Appended, PublishError> {
@@ -589,11 +642,11 @@ impl Topic {
             match appended.stop.take() {
                 None => return Ok(appended),
                 Some(Stop::Blocked(inbox, lane)) => {
-                    let Patience::Until(deadline) = patience else {
+                    let Patience::Until(limit) = patience else {
                         return Err(PublishError::WouldBlock);
                     };
                     let since = *since.get_or_insert_with(|| self.engine.clock.now());
-                    self.wait_for_room(&inbox, &lane, since, deadline)?;
+                    self.wait_for_room(&inbox, &lane, since, limit)?;
                 }
                 Some(stop) => return Err(stop.into()),
             }
@@ -609,7 +662,7 @@ impl Topic {
         inbox: &Inbox,
         lane: &Lane,
         since: Duration,
-        deadline: Option<Duration>,
+        limit: Limit<'_>,
     ) -> Result<(), PublishError> {
         let over =
             || !lane.is_full() || inbox.state() != InboxState::Open || self.engine.is_closed();
@@ -633,15 +686,17 @@ impl Topic {
             _ => None,
         };
         let me = current_thread().id();
-        let until = [patience, deadline].into_iter().flatten().min();
+        let until = [patience, limit.deadline].into_iter().flatten().min();
         loop {
             let now = self.engine.clock.now();
             if patience.is_some_and(|patience| now >= patience) {
                 return Ok(());
             }
-            if deadline.is_some_and(|deadline| now >= deadline) {
+            if limit.deadline.is_some_and(|deadline| now >= deadline) {
                 return Err(PublishError::Timeout);
             }
+            let ask = limit.go_on.map(|_| now.saturating_add(ASK_EVERY));
+            let until = [until, ask].into_iter().flatten().min();
             inbox.space.prepare(Waiter::this_thread());
             let done = over();
             if !done {
@@ -650,6 +705,9 @@ impl Topic {
             inbox.space.cancel(|waiter| matches!(waiter, Waiter::Thread(t) if t.id() == me));
             if done || over() {
                 return Ok(());
+            }
+            if limit.go_on.is_some_and(|go_on| !go_on()) {
+                return Err(PublishError::Timeout);
             }
         }
     }
@@ -699,6 +757,23 @@ impl Loan {
     /// # Errors
     /// With the loan given back, so that it can be committed again.
     pub fn commit(self) -> Result<Receipt, CommitError> {
+        self.commit_within(Limit::NONE)
+    }
+
+    /// The same, with the limits of [`Topic::publish_while`].
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit), with [`PublishError::Timeout`] among the reasons.
+    pub fn commit_while(
+        self,
+        timeout: Option<Duration>,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Receipt, CommitError> {
+        let limit = self.topic.limit(timeout, go_on);
+        self.commit_within(limit)
+    }
+
+    fn commit_within(self, limit: Limit<'_>) -> Result<Receipt, CommitError> {
         let partition = &self.topic.entry.partitions[self.index];
         let engine = &self.topic.engine;
         if let Err(reason) = engine.check() {
@@ -712,7 +787,7 @@ impl Loan {
                 .run(|core| core.append_claim(partition, &self.claim, waited));
             if let Some(Stop::Blocked(inbox, lane)) = &appended.stop {
                 let since = *since.get_or_insert_with(|| engine.clock.now());
-                match self.topic.wait_for_room(inbox, lane, since, None) {
+                match self.topic.wait_for_room(inbox, lane, since, limit) {
                     Ok(()) => continue,
                     Err(reason) => return Err(CommitError { reason, loan: self }),
                 }

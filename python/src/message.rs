@@ -1,0 +1,275 @@
+//! Messages as Python sees them: buffers over the record where it lies.
+#![expect(unsafe_code, reason = "exports the record as a buffer")]
+
+use crate::buffer::{self, Exported};
+use pyo3::exceptions::PyKeyError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PyTuple};
+use slipring_core::OwnedMessage;
+use std::ffi::c_int;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Bytes of a payload that `repr` shows.
+const SHOWN: usize = 32;
+
+/// A message. It is a read-only buffer over the payload where it lies: `memoryview(message)` and
+/// `numpy.frombuffer(message)` copy nothing, `bytes(message)` copies. It keeps its chunk of the log
+/// (64 KiB, or itself if larger) in memory as long as it lives, also when the broker is closed.
+#[pyclass(frozen, weakref, freelist = 256, module = "slipring")]
+pub(crate) struct Message(Body);
+
+enum Body {
+    Kept(OwnedMessage),
+    Copied(Box<Copied>),
+}
+
+/// A message that came out of a pickle.
+struct Copied {
+    topic: String,
+    payload: PyBackedBytes,
+    key: Option<String>,
+    id: String,
+    attributes: Vec<(String, String)>,
+    partition: u32,
+    offset: u64,
+    published_us: u64,
+}
+
+impl From<OwnedMessage> for Message {
+    #[inline]
+    fn from(message: OwnedMessage) -> Self {
+        Self(Body::Kept(message))
+    }
+}
+
+impl Message {
+    fn bytes(&self) -> &[u8] {
+        match &self.0 {
+            Body::Kept(message) => message.payload(),
+            Body::Copied(copied) => &copied.payload,
+        }
+    }
+
+    fn pairs(&self) -> Box<dyn Iterator<Item = (&str, &str)> + '_> {
+        match &self.0 {
+            Body::Kept(message) => Box::new(message.view().attributes()),
+            Body::Copied(copied) => {
+                Box::new(copied.attributes.iter().map(|(key, value)| (&**key, &**value)))
+            }
+        }
+    }
+
+    fn published_us(&self) -> u64 {
+        match &self.0 {
+            Body::Kept(message) => message.view().published_us(),
+            Body::Copied(copied) => copied.published_us,
+        }
+    }
+}
+
+#[pymethods]
+impl Message {
+    /// The payload: a read-only memoryview of the record where it lies.
+    #[getter]
+    fn payload<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyMemoryView>> {
+        PyMemoryView::from(this.as_any())
+    }
+
+    /// The name of the topic it was published to.
+    #[getter]
+    fn topic(&self) -> &str {
+        match &self.0 {
+            Body::Kept(message) => message.topic(),
+            Body::Copied(copied) => &copied.topic,
+        }
+    }
+
+    /// The ordering key, or `None`.
+    #[getter]
+    fn key(&self) -> Option<&str> {
+        match &self.0 {
+            Body::Kept(message) => message.view().key(),
+            Body::Copied(copied) => copied.key.as_deref(),
+        }
+    }
+
+    /// The attributes: a read-only mapping over the record where it lies.
+    #[getter]
+    fn attributes(this: Py<Self>) -> Attributes {
+        Attributes(this)
+    }
+
+    /// The publisher's own id, or a UUID derived from the message's place, as text.
+    #[getter]
+    fn id(&self) -> String {
+        match &self.0 {
+            Body::Kept(message) => message.view().id().to_string(),
+            Body::Copied(copied) => copied.id.clone(),
+        }
+    }
+
+    /// Number of the partition, unique in the broker.
+    #[getter]
+    fn partition(&self) -> u32 {
+        match &self.0 {
+            Body::Kept(message) => message.view().partition(),
+            Body::Copied(copied) => copied.partition,
+        }
+    }
+
+    /// Position in the partition, from 0.
+    #[getter]
+    fn offset(&self) -> u64 {
+        match &self.0 {
+            Body::Kept(message) => message.view().offset(),
+            Body::Copied(copied) => copied.offset,
+        }
+    }
+
+    /// When it was published: an aware `datetime` in UTC.
+    #[getter]
+    fn published_at(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_micros(self.published_us())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let bytes = self.bytes();
+        let shown = PyBytes::new(py, &bytes[..bytes.len().min(SHOWN)]).repr()?.to_string();
+        let more = if bytes.len() > SHOWN { "..." } else { "" };
+        let topic = self.topic().into_pyobject(py)?.repr()?.to_string();
+        Ok(format!(
+            "<slipring.Message {topic} offset={} {} bytes {shown}{more}>",
+            self.offset(),
+            bytes.len()
+        ))
+    }
+
+    /// A pickle holds a copy of the message.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let rebuild = py.import("slipring._slipring")?.getattr("_rebuild_message")?;
+        let attributes: Vec<_> = self.pairs().collect();
+        let payload = PyBytes::new(py, self.bytes());
+        let place = (self.partition(), self.offset(), self.published_us());
+        let parts = (self.topic(), payload, self.key(), self.id(), attributes, place);
+        Ok((rebuild, parts.into_pyobject(py)?))
+    }
+
+    /// # Safety
+    /// Called by the interpreter.
+    unsafe fn __getbuffer__(
+        this: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let bytes = this.get().bytes();
+        let bytes = Exported::ReadOnly(bytes.as_ptr(), bytes.len());
+        // SAFETY: the message keeps its payload, which never changes.
+        unsafe { buffer::export(this.into_any(), bytes, view, flags) }
+    }
+}
+
+/// Makes a message of a pickle.
+#[pyfunction(name = "_rebuild_message")]
+pub(crate) fn rebuild_message(
+    topic: String,
+    payload: PyBackedBytes,
+    key: Option<String>,
+    id: String,
+    attributes: Vec<(String, String)>,
+    place: (u32, u64, u64),
+) -> Message {
+    let (partition, offset, published_us) = place;
+    Message(Body::Copied(Box::new(Copied {
+        topic,
+        payload,
+        key,
+        id,
+        attributes,
+        partition,
+        offset,
+        published_us,
+    })))
+}
+
+/// The attributes of a message: a read-only mapping that looks them up in the record.
+#[pyclass(frozen, mapping, module = "slipring")]
+pub(crate) struct Attributes(Py<Message>);
+
+impl Attributes {
+    fn find(&self, key: &str) -> Option<&str> {
+        self.0.get().pairs().find(|&(name, _)| name == key).map(|(_, value)| value)
+    }
+}
+
+#[pymethods]
+impl Attributes {
+    fn __len__(&self) -> usize {
+        self.0.get().pairs().count()
+    }
+
+    fn __contains__(&self, key: &Bound<'_, PyAny>) -> bool {
+        key.extract::<&str>().is_ok_and(|key| self.find(key).is_some())
+    }
+
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<&str> {
+        let found = key.extract::<&str>().ok().and_then(|key| self.find(key));
+        found.ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.keys(py)?.into_any().call_method0("__iter__")
+    }
+
+    /// The value of `key`, or `default` if there is none.
+    #[pyo3(signature = (key, default=None, /))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: &str,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.find(key) {
+            Some(value) => Ok(Some(value.into_pyobject(py)?.into_any())),
+            None => Ok(default),
+        }
+    }
+
+    /// The keys, in the order in which they were published.
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.0.get().pairs().map(|(key, _)| key).collect::<Vec<_>>())
+    }
+
+    /// The values, in the order of the keys.
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.0.get().pairs().map(|(_, value)| value).collect::<Vec<_>>())
+    }
+
+    /// Pairs of key and value.
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.0.get().pairs().collect::<Vec<_>>())
+    }
+
+    fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let mine = self.to_dict(py)?;
+        match other.cast::<Self>() {
+            Ok(other) => mine.eq(other.get().to_dict(py)?),
+            Err(_) => mine.eq(other),
+        }
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("Attributes({})", self.to_dict(py)?.repr()?))
+    }
+}
+
+impl Attributes {
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (key, value) in self.0.get().pairs() {
+            dict.set_item(key, value)?;
+        }
+        Ok(dict)
+    }
+}
