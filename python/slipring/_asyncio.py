@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from ._slipring import Batch, Message, Subscription
 
-    AsyncHandler = Callable[[Message], Coroutine[object, object, object]]
-    OnError = Callable[[Message, BaseException], object]
-    Waiting = dict[asyncio.AbstractEventLoop, set[asyncio.Future[None]]]
+    _AsyncHandler = Callable[[Message], Coroutine[object, object, object]]
+    _OnError = Callable[[Message, BaseException], object]
+    _Waiting = dict[asyncio.AbstractEventLoop, set[asyncio.Future[None]]]
 
 
 async def readable(subscription: Subscription) -> None:
@@ -41,7 +41,7 @@ async def readable(subscription: Subscription) -> None:
             loop.remove_reader(fd)
 
 
-def _wake(waiting: Waiting, loop: asyncio.AbstractEventLoop, fd: int) -> None:
+def _wake(waiting: _Waiting, loop: asyncio.AbstractEventLoop, fd: int) -> None:
     """Wakes all that wait on this loop; who finds nothing waits again."""
     loop.remove_reader(fd)
     for future in waiting.pop(loop, ()):
@@ -75,7 +75,7 @@ async def messages(subscription: Subscription) -> AsyncIterator[Message]:
 
 
 async def _handle(
-    subscription: Subscription, handler: AsyncHandler, on_error: OnError | None
+    subscription: Subscription, handler: _AsyncHandler, on_error: _OnError | None
 ) -> None:
     async for message in messages(subscription):
         try:
@@ -97,7 +97,7 @@ def _log(text: str, *arguments: object, error: Exception) -> None:
 
 
 def start_handler(
-    subscription: Subscription, handler: AsyncHandler, on_error: OnError | None
+    subscription: Subscription, handler: _AsyncHandler, on_error: _OnError | None
 ) -> asyncio.Task[None]:
     """Handles messages on the running loop, one after the other."""
     try:

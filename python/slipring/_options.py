@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    Seconds = float | timedelta
+    _Seconds = float | timedelta
 
 
 class Overflow(enum.Enum):
@@ -31,7 +31,7 @@ class Block(NamedTuple):
     """The publisher waits until there is room; after ``timeout`` the message is dropped."""
 
     #: How long one publish waits for this subscription; ``None``: as long as it takes.
-    timeout: Seconds | None = None
+    timeout: _Seconds | None = None
 
 
 class Disconnect(NamedTuple):
@@ -39,7 +39,7 @@ class Disconnect(NamedTuple):
     ``after`` is disconnected: it gets what is queued, then ``Disconnected``."""
 
     #: How long the queue may stay full.
-    after: Seconds
+    after: _Seconds
 
 
 class Start(enum.Enum):
@@ -112,7 +112,7 @@ class CircuitBreaker(NamedTuple):
     #: Consecutive failures that open it.
     failures: int
     #: How long deliveries pause before one is tried.
-    cool_down: Seconds
+    cool_down: _Seconds
 
 
 class BreakerState(enum.Enum):
