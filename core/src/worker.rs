@@ -296,7 +296,10 @@ impl Task {
         if !running.receiver.is_empty() {
             let mut run = || after = self.handle_up_to(most, running, clock);
             if !contain(|| around(&mut run)) {
-                tracing::error!(subscription = self.inbox.id, "what goes around a handler panicked");
+                tracing::error!(
+                    subscription = self.inbox.id,
+                    "what goes around a handler panicked"
+                );
             }
         } else {
             running.receiver.done_with_all();

@@ -37,8 +37,7 @@ impl Batch {
         if let Ok(slice) = index.cast::<PySlice>() {
             let slice = slice.indices(len)?;
             let indices = (0..slice.slicelength as isize).map(|at| slice.start + at * slice.step);
-            let messages: Vec<_> =
-                indices.filter_map(|at| self.at(at as usize)).collect();
+            let messages: Vec<_> = indices.filter_map(|at| self.at(at as usize)).collect();
             return Ok(PyList::new(py, messages)?.into_any());
         }
         let index: isize = index.extract()?;

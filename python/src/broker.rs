@@ -1,8 +1,8 @@
 //! The broker: makes everything.
 
 use crate::errors::raise;
-use crate::exit;
 use crate::handler::{Callbacks, Filter, HandlerSubscription};
+use crate::interpreter;
 use crate::metrics;
 use crate::options::{self, Seconds};
 use crate::publish::{self, Head};
@@ -79,7 +79,7 @@ pub(crate) fn open(
     }
     let broker = py.detach(|| builder.build()).map_err(|error| raise(py, error))?;
     let shared = Arc::new(Shared { broker });
-    exit::note(Arc::downgrade(&shared));
+    interpreter::note(Arc::downgrade(&shared));
     Ok(Broker(shared))
 }
 
@@ -272,8 +272,7 @@ impl Broker {
             }
             handler => {
                 let pulled = py.detach(|| builder.open()).map_err(|error| raise(py, error))?;
-                let pulled =
-                    Subscription::new(pulled, shown.clone(), function, on_lagged, &self.0);
+                let pulled = Subscription::new(pulled, shown.clone(), function, on_lagged, &self.0);
                 let pulled = Bound::new(py, pulled)?;
                 let Some(handler) = handler else { return Ok(pulled.into_any()) };
                 let callbacks =

@@ -145,9 +145,7 @@ impl Details for RecvError {
 impl Details for ConfigError {
     fn describe(&self, exception: &Bound<'_, PyAny>) -> PyResult<()> {
         match self {
-            Self::OutOfRange { setting, min, max } => {
-                out_of_range(exception, setting, *min, *max)
-            }
+            Self::OutOfRange { setting, min, max } => out_of_range(exception, setting, *min, *max),
             Self::InvalidName(error) => error.describe(exception),
             Self::Unavailable(error) => error.describe(exception),
             _ => Ok(()),

@@ -2,7 +2,7 @@
 
 use crate::broker::Shared;
 use crate::errors::error;
-use crate::exit;
+use crate::interpreter;
 use crate::message::Message;
 use crate::options::Seconds;
 use crate::signals::interruptible;
@@ -38,7 +38,7 @@ impl Filter {
     pub(crate) fn wants(&self, message: &Bound<'_, Message>) -> bool {
         let py = message.py();
         let answer = PyTuple::new(py, [message])
-            .and_then(|arguments| exit::call(self.0.bind(py), &arguments))
+            .and_then(|arguments| interpreter::call(self.0.bind(py), &arguments))
             .and_then(|answer| answer.is_truthy());
         answer.unwrap_or_else(|error| {
             log(py, "a filter function failed; the message counts as not wanted", error);
@@ -113,7 +113,7 @@ impl Callbacks {
         if self.filter.as_ref().is_some_and(|filter| !filter.wants(&message)) {
             return Ok(());
         }
-        exit::call(self.handler.bind(py), &PyTuple::new(py, [message])?).map(drop)
+        interpreter::call(self.handler.bind(py), &PyTuple::new(py, [message])?).map(drop)
     }
 
     fn failed(&self, py: Python<'_>, message: Message, error: PyErr) {
@@ -130,7 +130,7 @@ impl Callbacks {
             Some(on_error) => {
                 let told = (message, error.into_value(py))
                     .into_pyobject(py)
-                    .and_then(|arguments| exit::call(on_error.bind(py), &arguments));
+                    .and_then(|arguments| interpreter::call(on_error.bind(py), &arguments));
                 if let Err(failed) = told {
                     log(py, "an on_error function failed", failed);
                 }
@@ -142,7 +142,7 @@ impl Callbacks {
         let Some(on_lagged) = &self.on_lagged else { return };
         let told = (lost,)
             .into_pyobject(py)
-            .and_then(|arguments| exit::call(on_lagged.bind(py), &arguments));
+            .and_then(|arguments| interpreter::call(on_lagged.bind(py), &arguments));
         if let Err(failed) = told {
             log(py, "an on_lagged function failed", failed);
         }

@@ -11,8 +11,8 @@ mod batch;
 mod broker;
 mod buffer;
 mod errors;
-mod exit;
 mod handler;
+mod interpreter;
 mod loan;
 mod message;
 mod metrics;
@@ -47,6 +47,6 @@ mod _slipring {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-        crate::exit::register(module.py())
+        crate::interpreter::register(module.py())
     }
 }

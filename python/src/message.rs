@@ -147,7 +147,10 @@ impl Message {
     }
 
     /// A pickle holds a copy of the message.
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
         let rebuild = py.import("slipring._slipring")?.getattr("_rebuild_message")?;
         let attributes: Vec<_> = self.pairs().collect();
         let payload = PyBytes::new(py, self.bytes());

@@ -45,7 +45,9 @@ impl Head {
             let text = |part: &Bound<'_, PyAny>| {
                 part.extract::<PyBackedStr>().map_err(|_| {
                     let found = part.get_type();
-                    PyTypeError::new_err(format!("attributes are str, not {found}: {key} = {value}"))
+                    PyTypeError::new_err(format!(
+                        "attributes are str, not {found}: {key} = {value}"
+                    ))
                 })
             };
             self.attributes.push((text(&key)?, text(&value)?));

@@ -82,11 +82,12 @@ pub(crate) fn interruptible<R: Send + 'static>(
         return Ok(py.detach(work));
     }
     let (mut done, ended) = std::io::pipe()?;
-    let worker = std::thread::Builder::new().name("slipring-close".to_owned()).spawn(move || {
-        // Closed when the work is done, or has panicked.
-        let _ended = ended;
-        work()
-    })?;
+    let worker =
+        std::thread::Builder::new().name("slipring-close".to_owned()).spawn(move || {
+            // Closed when the work is done, or has panicked.
+            let _ended = ended;
+            work()
+        })?;
     wait_readable(py, done.as_fd(), None)?;
     // A pipe whose other end is closed is readable for good.
     let _ = std::io::Read::read(&mut done, &mut [0]);

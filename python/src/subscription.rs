@@ -173,11 +173,7 @@ impl Subscription {
 
     /// The next message, waiting for it for at most `timeout`; raises `Timeout` then.
     #[pyo3(signature = (timeout=None))]
-    fn get<'py>(
-        &self,
-        py: Python<'py>,
-        timeout: Option<Seconds>,
-    ) -> PyResult<Bound<'py, Message>> {
+    fn get<'py>(&self, py: Python<'py>, timeout: Option<Seconds>) -> PyResult<Bound<'py, Message>> {
         self.wait_for(py, deadline(timeout))?
             .ok_or_else(|| error(py, "Timeout", "no message came in time"))
     }

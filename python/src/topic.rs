@@ -98,7 +98,9 @@ impl Topic {
     }
 
     fn __reduce__(&self) -> PyResult<()> {
-        Err(PyTypeError::new_err("a topic cannot be pickled: it belongs to a broker in this process"))
+        Err(PyTypeError::new_err(
+            "a topic cannot be pickled: it belongs to a broker in this process",
+        ))
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {

@@ -1,11 +1,16 @@
-//! The end of the interpreter, with brokers still open and handlers still running.
+//! The interpreter: it has to be the main one, and it ends, with brokers still open and handlers
+//! still running.
 //!
 //! Brokers close when `atexit` says so, while their threads can still take the interpreter. A
 //! handler that is still running then is left behind: where it next needs the interpreter, that
 //! ends its thread by unwinding it, which must not reach the frames of Rust.
-#![expect(unsafe_code, reason = "calls that may unwind")]
+#![expect(
+    unsafe_code,
+    reason = "asks for the interpreter's number, and makes calls that may unwind"
+)]
 
 use crate::broker::Shared;
+use pyo3::exceptions::PyImportError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -31,8 +36,14 @@ fn close_all(py: Python<'_>) {
     });
 }
 
-/// Has the brokers closed at the end of the interpreter.
+/// Accepts the main interpreter alone, and has the brokers closed at its end.
 pub(crate) fn register(py: Python<'_>) -> PyResult<()> {
+    // SAFETY: the thread is attached, so there is a current interpreter.
+    if unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) } != 0 {
+        return Err(PyImportError::new_err(
+            "slipring cannot be imported in a subinterpreter: its threads call the main one",
+        ));
+    }
     let close_all = wrap_pyfunction!(close_all, py)?;
     py.import("atexit")?.call_method1("register", (close_all,)).map(drop)
 }
