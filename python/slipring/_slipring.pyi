@@ -9,7 +9,7 @@ from collections.abc import (
     Sequence,
 )
 from datetime import datetime, timedelta
-from typing import Any, Final, Never, Self, TypedDict, TypeVar, final, overload, type_check_only
+from typing import Any, Final, Never, Protocol, Self, TypedDict, TypeVar, final, overload, type_check_only
 
 from typing_extensions import Buffer
 
@@ -56,6 +56,15 @@ _Filter = str | Callable[[Message], object]
 _OnError = Callable[[Message, BaseException], object]
 _OnLagged = Callable[[int], object]
 _HandlerT = TypeVar("_HandlerT", bound=_Handler)
+
+@type_check_only
+class _Array(Protocol):
+    """An array of numpy, whose type tells of its buffer from Python 3.12 on."""
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+_Payload = Buffer | _Array
 
 @type_check_only
 class _PartitionDict(TypedDict):
@@ -133,7 +142,7 @@ class Broker:
     def publish(
         self,
         topic: str,
-        payload: Buffer,
+        payload: _Payload,
         /,
         *,
         attributes: Mapping[str, str] | None = None,
@@ -145,7 +154,7 @@ class Broker:
     def publish_many(
         self,
         topic: str,
-        payloads: Iterable[Buffer],
+        payloads: Iterable[_Payload],
         /,
         *,
         attributes: Mapping[str, str] | None = None,
@@ -214,7 +223,7 @@ class Topic:
     def name(self) -> str: ...
     def publish(
         self,
-        payload: Buffer,
+        payload: _Payload,
         /,
         *,
         attributes: Mapping[str, str] | None = None,
@@ -225,7 +234,7 @@ class Topic:
     ) -> Receipt: ...
     def try_publish(
         self,
-        payload: Buffer,
+        payload: _Payload,
         /,
         *,
         attributes: Mapping[str, str] | None = None,
@@ -235,7 +244,7 @@ class Topic:
     ) -> Receipt: ...
     def publish_many(
         self,
-        payloads: Iterable[Buffer],
+        payloads: Iterable[_Payload],
         /,
         *,
         attributes: Mapping[str, str] | None = None,

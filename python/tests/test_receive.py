@@ -152,7 +152,7 @@ def test_overflow_and_start_are_checked(broker: Broker) -> None:
 def test_every_start_begins_exactly_where_it_says(broker: Broker) -> None:
     publish_numbers(broker, 10)
     first = broker.subscribe("a", start=Start.EARLIEST).get()
-    for start, expected in [
+    starts: list[tuple[Start | slipring.Last | slipring.Offset | slipring.Time, list[int]]] = [
         (Start.NOW, []),
         (Start.EARLIEST, list(range(10))),
         (slipring.Last(3), [7, 8, 9]),
@@ -161,7 +161,8 @@ def test_every_start_begins_exactly_where_it_says(broker: Broker) -> None:
         (slipring.Time(first.published_at + timedelta(hours=1)), []),
         (slipring.Time(time.time() - 3600), list(range(10))),
         (slipring.Time(datetime(2020, 1, 1, tzinfo=timezone.utc)), list(range(10))),
-    ]:
+    ]
+    for start, expected in starts:
         with broker.subscribe("a", start=start) as subscription:
             assert numbers(subscription) == expected, start
 
