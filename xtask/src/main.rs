@@ -7,6 +7,7 @@ mod compare;
 mod header;
 mod layers;
 mod mutations;
+mod python;
 mod shell;
 mod source;
 mod steps;
