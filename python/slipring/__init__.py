@@ -73,6 +73,18 @@ from ._slipring import (
     open,
 )
 
+
+def get_include() -> str:
+    """The folder with the headers ``slipring.h`` and ``slipring_python.h``, for native code that
+    uses a broker of this process: see ``Broker.capsule``.
+
+    >>> import os.path, slipring
+    >>> os.path.exists(slipring.get_include() + "/slipring.h")
+    True
+    """
+    return __file__.removesuffix("__init__.py") + "include"
+
+
 _Mapping.register(Attributes)
 _Sequence.register(Batch)
 
@@ -127,5 +139,6 @@ __all__ = [
     "WhenFull",
     "WouldBlock",
     "__version__",
+    "get_include",
     "open",
 ]

@@ -1,5 +1,6 @@
 //! The broker: makes everything.
 
+use crate::capsule;
 use crate::errors::raise;
 use crate::handler::{Callbacks, Filter, HandlerSubscription};
 use crate::interpreter;
@@ -13,7 +14,7 @@ use crate::topic::Topic;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::{PyCFunction, PyDict, PyString, PyTuple};
+use pyo3::types::{PyCFunction, PyCapsule, PyDict, PyString, PyTuple};
 use slipring_core::Broker as CoreBroker;
 use std::sync::Arc;
 use std::time::Duration;
@@ -326,6 +327,12 @@ impl Broker {
     /// The same as Prometheus text.
     fn prometheus(&self, py: Python<'_>) -> String {
         py.detach(|| self.core().metrics().to_prometheus())
+    }
+
+    /// A capsule through which native code of this process uses the same broker by the C ABI: see
+    /// `slipring_python.h` in `slipring.get_include()`. It keeps the broker open.
+    fn capsule<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        capsule::new(py, &self.0)
     }
 
     /// Stops intake, gives handlers until `deadline` from now to handle what is queued, and stops

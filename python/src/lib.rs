@@ -10,6 +10,7 @@
 mod batch;
 mod broker;
 mod buffer;
+mod capsule;
 mod errors;
 mod handler;
 mod interpreter;
@@ -21,6 +22,7 @@ mod publish;
 mod receipt;
 mod signals;
 mod subscription;
+mod table;
 mod topic;
 
 #[pyo3::pymodule(gil_used = true)]
