@@ -46,7 +46,7 @@ class Tally:
 
 def opened(subscribers: int) -> tuple[slipring.Broker, list[slipring.Subscription]]:
     """A broker with subscriptions of which none loses anything."""
-    broker = slipring.open(memory_budget=256 << 20)
+    broker = slipring.open()
     subscriptions = [
         broker.subscribe("bench/*", capacity=CAPACITY, overflow=Overflow.BLOCK)
         for _ in range(subscribers)
@@ -96,7 +96,7 @@ def in_batches(topic: slipring.Topic, count: int) -> None:
 
 
 def handlers(count: int, subscribers: int) -> float:
-    broker = slipring.open(memory_budget=256 << 20)
+    broker = slipring.open()
     tallies = [Tally() for _ in range(subscribers)]
     done = threading.Semaphore(0)
 

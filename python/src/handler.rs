@@ -3,7 +3,7 @@
 use crate::broker::Shared;
 use crate::errors::error;
 use crate::interpreter;
-use crate::message::Message;
+use crate::message::{Argument, Message};
 use crate::options::Seconds;
 use crate::signals::interruptible;
 use crate::subscription::Subscription;
@@ -82,6 +82,7 @@ impl Callbacks {
         // What the handler raised last, on its way to who is told.
         let raised = Arc::new(Mutex::new(None));
         let raises = Arc::clone(&raised);
+        let mut argument = Attached(Some(Argument::default()));
         builder
             .around(|run| {
                 // At the end of the interpreter nothing is handled any more.
@@ -98,7 +99,8 @@ impl Callbacks {
             .on_lagged(move |lost| Python::attach(|py| on_lagged.get().lagged(py, lost)))
             .handler(move |message| {
                 Python::attach(|py| {
-                    handler.get().handle(py, message.keep().into()).map_err(|error| {
+                    let handled = handler.get().handle(py, message, argument.get_mut());
+                    handled.map_err(|error| {
                         let text = error.to_string();
                         *raises.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
                         text
@@ -108,12 +110,18 @@ impl Callbacks {
     }
 
     #[inline]
-    fn handle(&self, py: Python<'_>, message: Message) -> PyResult<()> {
-        let message = Bound::new(py, message)?;
-        if self.filter.as_ref().is_some_and(|filter| !filter.wants(&message)) {
-            return Ok(());
-        }
-        interpreter::call(self.handler.bind(py), &PyTuple::new(py, [message])?).map(drop)
+    fn handle(
+        &self,
+        py: Python<'_>,
+        message: &slipring_core::Message<'_>,
+        argument: &mut Argument,
+    ) -> PyResult<()> {
+        argument.lend(py, message, |message, arguments| {
+            if self.filter.as_ref().is_some_and(|filter| !filter.wants(message)) {
+                return Ok(());
+            }
+            interpreter::call(self.handler.bind(py), arguments).map(drop)
+        })?
     }
 
     fn failed(&self, py: Python<'_>, message: Message, error: PyErr) {
@@ -149,20 +157,25 @@ impl Callbacks {
     }
 }
 
-/// Callbacks that are dropped with the interpreter at hand, on whichever thread that happens.
-struct Attached(Option<Callbacks>);
+/// Objects of Python that are dropped with the interpreter at hand, on whichever thread that
+/// happens.
+struct Attached<T>(Option<T>);
 
-impl Attached {
-    fn get(&self) -> &Callbacks {
+impl<T> Attached<T> {
+    fn get(&self) -> &T {
         self.0.as_ref().unwrap_or_else(|| unreachable!("taken only when dropped"))
+    }
+
+    fn get_mut(&mut self) -> &mut T {
+        self.0.as_mut().unwrap_or_else(|| unreachable!("taken only when dropped"))
     }
 }
 
-impl Drop for Attached {
+impl<T> Drop for Attached<T> {
     fn drop(&mut self) {
-        let callbacks = self.0.take();
+        let objects = self.0.take();
         // Where there is no interpreter any more, they are left to the process's end.
-        Python::try_attach(|_| drop(callbacks));
+        Python::try_attach(|_| drop(objects));
     }
 }
 

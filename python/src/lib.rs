@@ -12,6 +12,7 @@ mod broker;
 mod buffer;
 mod capsule;
 mod errors;
+mod fastcall;
 mod handler;
 mod interpreter;
 mod loan;
@@ -49,6 +50,7 @@ mod _slipring {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        crate::fastcall::install(module.py())?;
         crate::interpreter::register(module.py())
     }
 }

@@ -1,5 +1,5 @@
 //! Messages as Python sees them: buffers over the record where it lies.
-#![expect(unsafe_code, reason = "exports the record as a buffer")]
+#![expect(unsafe_code, reason = "exports the record as a buffer, and lends messages to handlers")]
 
 use crate::buffer::{self, Exported};
 use pyo3::exceptions::PyKeyError;
@@ -7,7 +7,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PyTuple};
-use slipring_core::OwnedMessage;
+use slipring_core::{Message as CoreMessage, OwnedMessage};
+use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -17,11 +18,17 @@ const SHOWN: usize = 32;
 /// A message. It is a read-only buffer over the payload where it lies: `memoryview(message)` and
 /// `numpy.frombuffer(message)` copy nothing, `bytes(message)` copies. It keeps its chunk of the log
 /// (64 KiB, or itself if larger) in memory as long as it lives, also when the broker is closed.
-#[pyclass(frozen, weakref, freelist = 256, module = "slipring")]
-pub(crate) struct Message(Body);
+#[pyclass(frozen, freelist = 256, module = "slipring")]
+pub(crate) struct Message(UnsafeCell<Body>);
+
+// SAFETY: all bodies are, and one is replaced only by another of the same record, or while nobody
+// else has the message; both attached.
+unsafe impl Sync for Message {}
 
 enum Body {
     Kept(OwnedMessage),
+    /// While a handler runs, whose worker keeps the record.
+    Lent(CoreMessage<'static>),
     Copied(Box<Copied>),
 }
 
@@ -40,21 +47,83 @@ struct Copied {
 impl From<OwnedMessage> for Message {
     #[inline]
     fn from(message: OwnedMessage) -> Self {
-        Self(Body::Kept(message))
+        Self(UnsafeCell::new(Body::Kept(message)))
     }
 }
 
+/// The message that a handler is called with, as its only argument. Where the handler has not kept
+/// it, the next call uses it again: a call then allocates nothing.
+#[derive(Default)]
+pub(crate) struct Argument(Option<Py<PyTuple>>);
+
+impl Argument {
+    /// Calls `f` with the message and the tuple that it is in.
+    pub(crate) fn lend<'py, R>(
+        &mut self,
+        py: Python<'py>,
+        message: &CoreMessage<'_>,
+        f: impl FnOnce(&Bound<'py, Message>, &Bound<'py, PyTuple>) -> R,
+    ) -> PyResult<R> {
+        // SAFETY: it is replaced by one that keeps the record before this returns, wherever
+        // somebody else still has it; `f` does not unwind, since it calls Python alone.
+        let lent = Body::Lent(unsafe {
+            std::mem::transmute::<CoreMessage<'_>, CoreMessage<'static>>(*message)
+        });
+        let tuple = match self.0.take() {
+            Some(tuple) => {
+                let tuple = tuple.into_bound(py);
+                // SAFETY: as it was kept here, nobody else has it.
+                unsafe { *Message::in_tuple(&tuple)?.get().0.get() = lent };
+                tuple
+            }
+            None => {
+                let tuple = PyTuple::new(py, [Bound::new(py, Message(UnsafeCell::new(lent)))?])?;
+                // SAFETY: a new object. It is in no cycle, and between calls nobody must find it.
+                unsafe { ffi::PyObject_GC_UnTrack(tuple.as_ptr().cast()) };
+                tuple
+            }
+        };
+        let given = Message::in_tuple(&tuple)?;
+        let result = f(&given, &tuple);
+        // One reference is the tuple's and one is `given`.
+        if references(&given) == 2 && references(&tuple) == 1 {
+            self.0 = Some(tuple.unbind());
+        } else {
+            // SAFETY: attached, so nobody reads it at the moment, and what others have read of it
+            // lies in the same record, which it keeps from now on.
+            unsafe { *given.get().0.get() = Body::Kept(message.keep()) };
+        }
+        Ok(result)
+    }
+}
+
+fn references<T>(object: &Bound<'_, T>) -> isize {
+    // SAFETY: an object that is borrowed; attached.
+    unsafe { ffi::Py_REFCNT(object.as_ptr()) }
+}
+
 impl Message {
+    fn in_tuple<'py>(tuple: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, Self>> {
+        Ok(tuple.get_item(0)?.cast_into::<Self>()?)
+    }
+
+    fn body(&self) -> &Body {
+        // SAFETY: see `Sync`; whoever calls is attached.
+        unsafe { &*self.0.get() }
+    }
+
     fn bytes(&self) -> &[u8] {
-        match &self.0 {
+        match self.body() {
             Body::Kept(message) => message.payload(),
+            Body::Lent(message) => message.payload(),
             Body::Copied(copied) => &copied.payload,
         }
     }
 
     fn pairs(&self) -> Box<dyn Iterator<Item = (&str, &str)> + '_> {
-        match &self.0 {
+        match self.body() {
             Body::Kept(message) => Box::new(message.view().attributes()),
+            Body::Lent(message) => Box::new(message.attributes()),
             Body::Copied(copied) => {
                 Box::new(copied.attributes.iter().map(|(key, value)| (&**key, &**value)))
             }
@@ -62,8 +131,9 @@ impl Message {
     }
 
     fn published_us(&self) -> u64 {
-        match &self.0 {
+        match self.body() {
             Body::Kept(message) => message.view().published_us(),
+            Body::Lent(message) => message.published_us(),
             Body::Copied(copied) => copied.published_us,
         }
     }
@@ -80,8 +150,9 @@ impl Message {
     /// The name of the topic it was published to.
     #[getter]
     fn topic(&self) -> &str {
-        match &self.0 {
+        match self.body() {
             Body::Kept(message) => message.topic(),
+            Body::Lent(message) => message.topic(),
             Body::Copied(copied) => &copied.topic,
         }
     }
@@ -89,8 +160,9 @@ impl Message {
     /// The ordering key, or `None`.
     #[getter]
     fn key(&self) -> Option<&str> {
-        match &self.0 {
+        match self.body() {
             Body::Kept(message) => message.view().key(),
+            Body::Lent(message) => message.key(),
             Body::Copied(copied) => copied.key.as_deref(),
         }
     }
@@ -104,8 +176,9 @@ impl Message {
     /// The publisher's own id, or a UUID derived from the message's place, as text.
     #[getter]
     fn id(&self) -> String {
-        match &self.0 {
+        match self.body() {
             Body::Kept(message) => message.view().id().to_string(),
+            Body::Lent(message) => message.id().to_string(),
             Body::Copied(copied) => copied.id.clone(),
         }
     }
@@ -113,8 +186,9 @@ impl Message {
     /// Number of the partition, unique in the broker.
     #[getter]
     fn partition(&self) -> u32 {
-        match &self.0 {
+        match self.body() {
             Body::Kept(message) => message.view().partition(),
+            Body::Lent(message) => message.partition(),
             Body::Copied(copied) => copied.partition,
         }
     }
@@ -122,8 +196,9 @@ impl Message {
     /// Position in the partition, from 0.
     #[getter]
     fn offset(&self) -> u64 {
-        match &self.0 {
+        match self.body() {
             Body::Kept(message) => message.view().offset(),
+            Body::Lent(message) => message.offset(),
             Body::Copied(copied) => copied.offset,
         }
     }
@@ -184,7 +259,7 @@ pub(crate) fn rebuild_message(
     place: (u32, u64, u64),
 ) -> Message {
     let (partition, offset, published_us) = place;
-    Message(Body::Copied(Box::new(Copied {
+    Message(UnsafeCell::new(Body::Copied(Box::new(Copied {
         topic,
         payload,
         key,
@@ -193,7 +268,7 @@ pub(crate) fn rebuild_message(
         partition,
         offset,
         published_us,
-    })))
+    }))))
 }
 
 /// The attributes of a message: a read-only mapping that looks them up in the record.

@@ -8,11 +8,11 @@ use crate::signals::Signals;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use slipring_core::{NewMessage, PublishError, Topic};
 
 /// Bytes beyond which copying takes so long that other threads of Python should run meanwhile.
-const LARGE: usize = 128 << 10;
+pub(crate) const LARGE: usize = 128 << 10;
 
 /// What a message carries besides its payload.
 #[derive(Default)]
@@ -137,20 +137,29 @@ pub(crate) fn publish_many(
     timeout: Option<Seconds>,
 ) -> PyResult<BatchReceipt> {
     let py = payloads.py();
-    let objects: Vec<Bound<'_, PyAny>> = match payloads.cast::<PyList>() {
-        Ok(list) => list.iter().collect(),
-        Err(_) => payloads.try_iter()?.collect::<PyResult<_>>()?,
+    // A copy, which nobody changes while this waits.
+    let payloads = match payloads.cast::<PyList>() {
+        Ok(list) => list.to_tuple(),
+        Err(_) => PyTuple::new(py, payloads.try_iter()?.collect::<PyResult<Vec<_>>>()?)?,
     };
-    let payloads = objects.iter().map(Bytes::of).collect::<PyResult<Vec<_>>>()?;
     let pairs = head.pairs();
     let mut bytes = 0;
-    let messages: Vec<_> = payloads
-        .iter()
-        .map(|payload| {
-            bytes += payload.get().len();
-            head.message(payload.get(), &pairs)
-        })
-        .collect();
+    let mut messages = Vec::with_capacity(payloads.len());
+    // Buffers are a vector of their own; most payloads are `bytes`, which need none.
+    let plain = payloads.iter_borrowed().all(|payload| payload.is_instance_of::<PyBytes>());
+    let objects: Vec<_> = if plain { Vec::new() } else { payloads.iter().collect() };
+    let buffers = objects.iter().map(Bytes::of).collect::<PyResult<Vec<_>>>()?;
+    let mut add = |payload| {
+        let message: NewMessage<'_> = head.message(payload, &pairs);
+        bytes += message.payload.len();
+        messages.push(message);
+    };
+    if plain {
+        for index in 0..payloads.len() {
+            add(payloads.get_borrowed_item(index)?.extract::<&[u8]>()?);
+        }
+    }
+    buffers.iter().for_each(|buffer| add(buffer.get()));
     let mut receipt = slipring_core::BatchReceipt::default();
     if bytes <= LARGE {
         match topic.try_publish_batch(&messages) {

@@ -22,6 +22,10 @@ impl Topic {
     pub(crate) fn new(topic: slipring_core::Topic, broker: &Arc<Shared>) -> Self {
         Self { topic, broker: Arc::clone(broker) }
     }
+
+    pub(crate) fn core(&self) -> &slipring_core::Topic {
+        &self.topic
+    }
 }
 
 #[pymethods]

@@ -145,13 +145,3 @@ def test_records_of_one_size_become_one_array(broker: Broker) -> None:
     assert numpy.array_equal(received, ticks)
 
 
-def test_messages_and_batches_can_be_referred_to_weakly(broker: Broker) -> None:
-    import weakref
-
-    subscription = broker.subscribe("a")
-    broker.publish("a", b"")
-    message = subscription.get()
-    weak = weakref.ref(message)
-    assert weak() is message
-    del message
-    assert weak() is None

@@ -1,6 +1,7 @@
 // An extension module in C++ that publishes ticks to a broker of Python: it writes them into the
 // broker's memory, and Python reads them there, as an array.
 
+#define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <slipring_python.h>
 
