@@ -28,6 +28,13 @@ pub(crate) struct Shared {
 }
 
 /// A publish/subscribe broker inside this process. Usable from all threads at once. Made by `open`.
+///
+/// >>> import slipring
+/// >>> with slipring.open() as broker:
+/// ...     late = broker.publish("a/b", b"early")
+/// ...     sub = broker.subscribe("a/*", start=slipring.Last(1))
+/// ...     bytes(sub.get())
+/// b'early'
 #[pyclass(frozen, weakref, module = "slipring")]
 pub(crate) struct Broker(Arc<Shared>);
 
@@ -181,6 +188,17 @@ impl Broker {
     /// Subscribes to `pattern`, and to `patterns` as well. With a `handler` the messages go to it,
     /// and the subscription goes on until it or the broker is closed; without, they are fetched from
     /// the `Subscription`, which is closed when it is forgotten.
+    ///
+    /// >>> import slipring
+    /// >>> broker = slipring.open()
+    /// >>> orders = broker.subscribe(
+    /// ...     "orders/*",
+    /// ...     filter='attributes.region = "IN" AND NOT attributes:test',
+    /// ...     capacity=4096,
+    /// ...     overflow=slipring.Block(timeout=0.5),
+    /// ... )
+    /// >>> broker.publish("orders/new", b"1", region="IN").enqueued
+    /// 1
     #[pyo3(signature = (
         pattern, /, *patterns, handler=None, name=None, filter=None, capacity=None, overflow=None,
         start=None, wait=None, dedicated_thread=false, circuit_breaker=None, on_error=None,
@@ -288,6 +306,16 @@ impl Broker {
     /// Makes a function the handler of a subscription: `@broker.on("sports/*")`. The options are
     /// those of `subscribe`. The function stays what it was; the subscription goes on until the
     /// broker closes.
+    ///
+    /// >>> import slipring
+    /// >>> got = []
+    /// >>> with slipring.open() as broker:
+    /// ...     @broker.on("sports/*")
+    /// ...     def cheer(message):
+    /// ...         got.append(bytes(message))
+    /// ...     receipt = broker.publish("sports/cricket", b"four!")
+    /// >>> got
+    /// [b'four!']
     #[pyo3(signature = (pattern, /, *patterns, **options))]
     fn on<'py>(
         this: Bound<'py, Self>,

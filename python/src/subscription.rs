@@ -18,6 +18,15 @@ use std::time::Instant;
 
 /// A subscription whose messages are fetched: one at a time, many at a time, by iterating, or by
 /// awaiting. Several threads and tasks may share it; each message goes to one of them.
+///
+/// >>> import slipring
+/// >>> with slipring.open() as broker:
+/// ...     sub = broker.subscribe("a")
+/// ...     receipt = broker.publish_many("a", [b"1", b"2", b"3"])
+/// ...     bytes(sub.get()), sub.queued
+/// (b'1', 2)
+/// >>> [bytes(message) for message in sub]
+/// [b'2', b'3']
 #[pyclass(frozen, weakref, module = "slipring")]
 pub(crate) struct Subscription {
     /// `None` once it is closed. Never locked while waiting, nor while Python code runs.
@@ -180,6 +189,11 @@ impl Subscription {
 
     /// Up to `n` messages: those that are there, or else, waiting for it for at most `timeout`, at
     /// least one. Empty if none came in time.
+    ///
+    /// >>> import slipring
+    /// >>> sub = slipring.open().subscribe("a")
+    /// >>> len(sub.get_many(100, timeout=0))
+    /// 0
     #[pyo3(signature = (n, timeout=None))]
     fn get_many(&self, py: Python<'_>, n: usize, timeout: Option<Seconds>) -> PyResult<Batch> {
         let deadline = deadline(timeout);

@@ -39,6 +39,11 @@ impl Topic {
     /// Publishes one message: the bytes of anything bytes-like. Attributes come as keywords, or as a
     /// mapping, which may have any keys. Waits where a subscription that blocks has no room, for at
     /// most `timeout`.
+    ///
+    /// >>> import slipring
+    /// >>> topic = slipring.open().topic("sports/cricket")
+    /// >>> topic.publish(b"four!", team="IN").offset
+    /// 0
     #[pyo3(signature = (payload, /, *, attributes=None, key=None, id=None, timeout=None, **more))]
     fn publish(
         &self,
@@ -70,6 +75,10 @@ impl Topic {
 
     /// Publishes many messages in order, with one call; key and attributes are those of each. The
     /// exception of a batch that ends early has the `receipt` of what was published before.
+    ///
+    /// >>> import slipring
+    /// >>> slipring.open().topic("a").publish_many([b"1", b"2"]).published
+    /// 2
     #[pyo3(signature = (payloads, /, *, attributes=None, key=None, timeout=None, **more))]
     fn publish_many(
         &self,
@@ -85,6 +94,13 @@ impl Topic {
 
     /// Space for a payload of `size` bytes, to be written in place: `with topic.loan(n) as view`
     /// publishes it at the end of the block, without a copy, and nothing if the block raises.
+    ///
+    /// >>> import slipring
+    /// >>> loan = slipring.open().topic("a").loan(3)
+    /// >>> with loan as view:
+    /// ...     view[:] = b"abc"
+    /// >>> loan.receipt.offset
+    /// 0
     #[pyo3(signature = (size, /, *, attributes=None, key=None, id=None, timeout=None, **more))]
     #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn loan(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import gc
 import logging
+import queue
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -377,6 +379,62 @@ def test_methods_partials_and_callable_objects_are_handlers(broker: Broker) -> N
             while len(got) == known:
                 done.wait(0.01)
     assert got == ["method", "object", "partial"]
+
+
+def test_what_a_handler_keeps_stays(broker: Broker) -> None:
+    messages: list[Message] = []
+    parts: list[tuple[int, object]] = []
+    arguments: list[tuple[Message, ...]] = []
+    done = threading.Event()
+
+    def keep(message: Message) -> None:
+        number = int(bytes(message)[:4])
+        if number % 3 == 0:
+            messages.append(message)
+        elif number % 3 == 1:
+            parts.append((number, (message.payload, message.attributes)[number % 2]))
+        if number == 4999:
+            done.set()
+
+    def keep_arguments(*given: Message) -> None:
+        arguments.append(given)
+
+    with broker.subscribe("a", handler=keep, overflow=slipring.Overflow.BLOCK):
+        broker.subscribe("a", handler=keep_arguments, capacity=8192)
+        for n in range(5000):
+            broker.publish("a", b"%04d" % n + bytes(100), n=str(n))
+        wait(done)
+    for _ in range(30):
+        broker.publish_many("b", [bytes(60_000)] * 50)  # more than the budget: all that is old goes
+    broker.close()
+    assert [int(bytes(message)[:4]) for message in messages] == list(range(0, 5000, 3))
+    assert [message.attributes["n"] for message in messages[:5]] == ["0", "3", "6", "9", "12"]
+    for number, part in parts:
+        if isinstance(part, memoryview):
+            assert int(bytes(part)[:4]) == number
+        else:
+            assert part == {"n": str(number)}
+    assert [int(bytes(given[0])[:4]) for given in arguments] == list(range(5000))
+
+
+def test_a_handler_may_hand_its_message_to_another_thread(broker: Broker) -> None:
+    handed: queue.SimpleQueue[Message] = queue.SimpleQueue()
+    broker.subscribe("a", handler=handed.put, overflow=slipring.Overflow.BLOCK)
+    publisher = threading.Thread(
+        target=broker.publish_many, args=("a", [b"%d" % n for n in range(20_000)])
+    )
+    publisher.start()
+    assert [int(bytes(handed.get())) for _ in range(20_000)] == list(range(20_000))
+    publisher.join()
+
+
+def test_what_is_lent_to_a_handler_cannot_be_found_by_others(broker: Broker) -> None:
+    called = threading.Event()
+    broker.subscribe("a", handler=lambda message: called.set())
+    broker.publish("a", b"x")
+    wait(called)
+    found = [thing for thing in gc.get_objects() if type(thing) is tuple and len(thing) == 1]
+    assert not any(type(thing[0]) is Message for thing in found)
 
 
 def test_a_handler_keeps_thread_locals_and_its_thread_is_known_to_python(broker: Broker) -> None:

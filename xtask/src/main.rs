@@ -1,7 +1,7 @@
 //! The project's own commands, run as `cargo xtask <command>`.
 //!
 //! Each command is one file: `steps` (test), `tidy`, `header`, `mutations`, `compare`
-//! (bench-compare), `tsan`.
+//! (bench-compare), `python`, `tsan`.
 
 mod compare;
 mod header;
@@ -24,7 +24,9 @@ cargo xtask mutations [--only N]  weaken one ordering at a time: the loom model 
 cargo xtask tsan                  the stress tests under ThreadSanitizer, on nightly
 cargo xtask bench-compare [--only A,B] [--quick] [--check]
                                   slipring beside its peers; --quick: under three minutes;
-                                  --check: exit 1 when a bar fails";
+                                  --check: exit 1 when a bar fails; `--only H` is the Python
+                                  package beside its peers, for itself
+cargo xtask python                build, install and test the Python package: a step of `test`";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -38,6 +40,8 @@ fn main() -> ExitCode {
         ["mutations"] => mutations::run(None),
         ["mutations", "--only", name] => mutations::run(Some(name)),
         ["tsan"] => tsan::run(),
+        ["python"] => python::test(),
+        ["bench-compare", "--only", "H", options @ ..] => python::compare(options),
         ["bench-compare", options @ ..] => compare::run(options),
         _ => Err(format!("usage:\n{USAGE}")),
     };

@@ -25,11 +25,23 @@ fn program(name: &str, args: &[&str], folder: &str) -> Command {
     command
 }
 
-/// Builds and installs the package, and runs its tests, its doc tests and the checks of its types.
-pub(crate) fn test() -> Result<(), String> {
+/// Builds the package and installs it, with what is needed for `what`.
+fn install(what: &str) -> Result<(), String> {
     let folder = environment();
     shell::run(shell::command("python3", &["-m", "venv", &folder.to_string_lossy()]))?;
-    shell::run(program("pip", &["install", "--quiet", "./python[test]"], "."))?;
+    shell::run(program("pip", &["install", "--quiet", &format!("./python[{what}]")], "."))
+}
+
+/// Measures the package beside its peers; nothing is written.
+pub(crate) fn compare(options: &[&str]) -> Result<(), String> {
+    install("bench")?;
+    let program_and_options: Vec<_> = ["compare.py"].iter().chain(options).copied().collect();
+    shell::run(program("python", &program_and_options, "python/bench"))
+}
+
+/// Builds and installs the package, and runs its tests, its doc tests and the checks of its types.
+pub(crate) fn test() -> Result<(), String> {
+    install("test")?;
     // Not `python -m`: the folder it is run in would hide the package that was installed.
     shell::run(program("pytest", &[], "python"))?;
     shell::run(program("mypy", &["slipring", "tests", "examples"], "python"))?;
