@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import threading
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -141,9 +142,8 @@ def test_a_bad_name_tells_where_and_why(broker: Broker) -> None:
 
 
 def test_every_rule_of_names_has_a_member() -> None:
-    source = (slipring.__file__, "../../core/src/error.rs")
-    text = __import__("pathlib").Path(source[0]).parent.joinpath(source[1]).read_text()
-    rules = text.split("pub fn as_str(self)")[1].split("}\n    }")[0]
+    source = Path(__file__).parents[2] / "core/src/error.rs"
+    rules = source.read_text().split("pub fn as_str(self)")[1].split("}\n    }")[0]
     words = [line.split('"', 1)[1].rsplit('"', 1)[0] for line in rules.splitlines() if '"' in line]
     assert sorted(words) == sorted(rule.value for rule in slipring.NameRule)
 
