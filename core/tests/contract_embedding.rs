@@ -20,8 +20,8 @@ fn full(timeout: Option<Duration>) -> (Broker, slipring::Subscription) {
         .capacity(1)
         .overflow(Overflow::Block { timeout })
         .open()
-        .unwrap();
-    broker.publish("full", "first").unwrap();
+        .expect("the settings hold");
+    broker.publish("full", "first").expect("it fits");
     (broker, subscription)
 }
 
