@@ -57,6 +57,8 @@ mod recent;
 #[cfg(not(slipring_loom))]
 mod registry;
 mod ring;
+#[cfg(not(slipring_loom))]
+mod sequencer;
 mod shard;
 mod snapshot;
 #[cfg(not(slipring_loom))]

@@ -2,15 +2,14 @@
 
 use crate::chunk::{Claim, Pool};
 use crate::clock::Clock;
-use crate::config::{Limits, Overflow, WaitStrategy};
+use crate::config::{Limits, Overflow};
 use crate::error::PublishError;
 use crate::fork::Generation;
-use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::is_inside_filter;
 use crate::lane::Lane;
 use crate::message::{self, Context, Layout, MessageId, NewMessage};
-use crate::pin;
+use crate::sequencer::SequencerThread;
 use crate::shard::{Appended, Core, Partition, Shard, Stop};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, current_thread, spin_loop, yield_now};
 use crate::wait::{WaitCell, Waiter};
@@ -110,55 +109,6 @@ pub(crate) struct Engine {
     pub(crate) closed: AtomicBool,
     /// The sequencers' threads, which run as long as anything can be asked of a shard.
     pub(crate) sequencers: Vec<SequencerThread>,
-}
-
-/// A thread that sequences one shard, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct SequencerThread {
-    stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl SequencerThread {
-    fn start(shard: Arc<Shard>, cpu: usize) -> std::io::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let (ready, wait_ready) = std::sync::mpsc::channel();
-        let thread =
-            std::thread::Builder::new().name(format!("slipring-shard-{cpu}")).spawn(move || {
-                pin::pin_current_thread(cpu);
-                shard.baton.become_sequencer();
-                // The broker is not handed out before.
-                let _ = ready.send(());
-                let mut idle = Idle::new(WaitStrategy::Adaptive);
-                shard.baton.sequence(
-                    |worked| {
-                        if worked {
-                            idle.rest(1);
-                        } else if idle.pause() {
-                            std::thread::park();
-                            idle.rest(1);
-                        }
-                    },
-                    || stopped.load(Ordering::Acquire),
-                );
-            })?;
-        let _ = wait_ready.recv();
-        Ok(Self { stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for SequencerThread {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // An errand of its own may have dropped the last handle.
-            if thread.thread().id() != std::thread::current().id() {
-                drop(thread.join());
-            }
-        }
-    }
 }
 
 impl Engine {

@@ -12,6 +12,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
     &["lane.rs"],
     &["inbox.rs"],
     &["shard.rs"],
+    &["sequencer.rs"],
     &["publisher.rs", "breaker.rs"],
     &["subscription.rs"],
     &["worker.rs"],
