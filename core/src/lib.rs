@@ -37,6 +37,7 @@ mod fork;
 mod idle;
 mod inbox;
 mod interest;
+mod kept;
 mod kind;
 mod lane;
 mod leaf;
@@ -60,6 +61,8 @@ mod recent;
 mod registry;
 mod ring;
 mod runs;
+#[cfg(not(slipring_loom))]
+mod sequencer;
 mod shard;
 mod snapshot;
 #[cfg(not(slipring_loom))]
@@ -85,6 +88,7 @@ pub use error::{
 };
 pub use filter::{Filter, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
 pub use idle::Idle;
+pub use kept::OwnedMessages;
 pub use message::{Attributes, Message, MessageId, NewMessage, OwnedMessage};
 #[cfg(not(slipring_loom))]
 pub use metrics::{Metrics, ShardMetrics, SubscriptionMetrics, TopicMetrics};

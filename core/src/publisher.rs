@@ -2,18 +2,16 @@
 
 use crate::chunk::{Claim, Pool};
 use crate::clock::Clock;
-use crate::config::{Limits, Overflow, WaitStrategy};
+use crate::config::{Limits, Overflow};
 use crate::error::PublishError;
 use crate::fork::Generation;
-use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::is_inside_filter;
 use crate::lane::Lane;
 use crate::message::{self, Context, Layout, MessageId, NewMessage};
-use crate::pin;
+use crate::sequencer::SequencerThread;
 use crate::shard::{Appended, Core, Outcome, Partition, Shard, Stop};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, current_thread, spin_loop, yield_now};
-use crate::threads;
 use crate::wait::{WaitCell, Waiter};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -113,54 +111,6 @@ pub(crate) struct Engine {
     pub(crate) sequencers: Vec<SequencerThread>,
 }
 
-/// A thread that sequences one shard, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct SequencerThread {
-    stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl SequencerThread {
-    fn start(shard: Arc<Shard>, cpu: usize) -> std::io::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let (ready, wait_ready) = std::sync::mpsc::channel();
-        let thread = threads::spawn(format!("slipring-shard-{cpu}"), move || {
-            pin::pin_current_thread(cpu);
-            shard.baton.become_sequencer();
-            // The broker is not handed out before.
-            let _ = ready.send(());
-            let mut idle = Idle::new(WaitStrategy::Adaptive);
-            shard.baton.sequence(
-                |worked| {
-                    if worked {
-                        idle.rest(1);
-                    } else if idle.pause() {
-                        std::thread::park();
-                        idle.rest(1);
-                    }
-                },
-                || stopped.load(Ordering::Acquire),
-            );
-        })?;
-        let _ = wait_ready.recv();
-        Ok(Self { stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for SequencerThread {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // An errand of its own may have dropped the last handle.
-            if thread.thread().id() != std::thread::current().id() {
-                drop(thread.join());
-            }
-        }
-    }
-}
-
 impl Engine {
     /// Starts a sequencer for each shard, pinned from the allowed CPU at `first` on.
     pub(crate) fn start_sequencers(&mut self, first: usize) -> std::io::Result<()> {
@@ -240,11 +190,26 @@ fn stable_hash(bytes: &[u8]) -> u64 {
 }
 
 /// How long a publish may wait for subscriptions that block.
-#[derive(Debug, Clone, Copy)]
-enum Patience {
+#[derive(Clone, Copy)]
+enum Patience<'p> {
     None,
-    Until(Option<Duration>),
+    Until(Limit<'p>),
 }
+
+/// What ends a wait before there is room.
+#[derive(Clone, Copy, Default)]
+struct Limit<'p> {
+    deadline: Option<Duration>,
+    /// Asked every [`ASK_EVERY`]: false ends the wait.
+    go_on: Option<&'p dyn Fn() -> bool>,
+}
+
+impl Limit<'_> {
+    const NONE: Self = Self { deadline: None, go_on: None };
+}
+
+/// How long a wait lasts before its `go_on` is asked again.
+const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// A topic to publish to. Cheap to clone; usable from all threads at once.
 ///
@@ -293,7 +258,7 @@ impl Topic {
     /// See [`PublishError`]; nothing was published then.
     #[inline]
     pub fn publish<'m>(&self, message: impl Into<NewMessage<'m>>) -> Result<Receipt, PublishError> {
-        self.publish_one(&message.into(), Patience::Until(None))
+        self.publish_one(&message.into(), Patience::Until(Limit::NONE))
     }
 
     /// Publishes one message without ever waiting.
@@ -317,8 +282,33 @@ impl Topic {
         message: impl Into<NewMessage<'m>>,
         timeout: Duration,
     ) -> Result<Receipt, PublishError> {
-        let deadline = self.engine.clock.now().saturating_add(timeout);
-        self.publish_one(&message.into(), Patience::Until(Some(deadline)))
+        let limit = Limit { deadline: Some(self.deadline(timeout)), go_on: None };
+        self.publish_one(&message.into(), Patience::Until(limit))
+    }
+
+    /// Publishes one message, waiting for subscriptions that block for at most `timeout` and only
+    /// as long as `go_on` returns true: for callers that must notice something else meanwhile, as an
+    /// interpreter must a signal. It is asked on this thread about every 50 ms of waiting, with
+    /// nothing held, so it may call the broker.
+    ///
+    /// # Errors
+    /// As [`publish_timeout`](Self::publish_timeout), with [`PublishError::Timeout`] also where
+    /// `go_on` ended it.
+    pub fn publish_while<'m>(
+        &self,
+        message: impl Into<NewMessage<'m>>,
+        timeout: Option<Duration>,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Receipt, PublishError> {
+        self.publish_one(&message.into(), Patience::Until(self.limit(timeout, go_on)))
+    }
+
+    fn deadline(&self, timeout: Duration) -> Duration {
+        self.engine.clock.now().saturating_add(timeout)
+    }
+
+    fn limit<'p>(&self, timeout: Option<Duration>, go_on: &'p dyn Fn() -> bool) -> Limit<'p> {
+        Limit { deadline: timeout.map(|timeout| self.deadline(timeout)), go_on: Some(go_on) }
     }
 
     /// Publishes one message and returns when it is as durable as the store makes it: in memory
@@ -340,7 +330,20 @@ impl Topic {
     /// The reason why the batch ended early, with the receipt of what was published before. All
     /// messages are checked before the first is published.
     pub fn publish_batch(&self, messages: &[NewMessage<'_>]) -> Result<BatchReceipt, BatchError> {
-        self.batch(messages, Patience::Until(None))
+        self.batch(messages, Patience::Until(Limit::NONE))
+    }
+
+    /// The same, with the limits of [`publish_while`](Self::publish_while) for each message.
+    ///
+    /// # Errors
+    /// As [`publish_batch`](Self::publish_batch), with [`PublishError::Timeout`] among the reasons.
+    pub fn publish_batch_while(
+        &self,
+        messages: &[NewMessage<'_>],
+        timeout: Option<Duration>,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<BatchReceipt, BatchError> {
+        self.batch(messages, Patience::Until(self.limit(timeout, go_on)))
     }
 
     /// The same without ever waiting.
@@ -432,7 +435,7 @@ impl Topic {
     fn publish_one(
         &self,
         message: &NewMessage<'_>,
-        patience: Patience,
+        patience: Patience<'_>,
     ) -> Result<Receipt, PublishError> {
         let layout = self.check(message)?;
         let partition = self.entry.partition(message.key);
@@ -455,7 +458,7 @@ impl Topic {
         partition: &Partition,
         message: &NewMessage<'_>,
         layout: Layout,
-        patience: Patience,
+        patience: Patience<'_>,
     ) -> Result<Receipt, PublishError> {
         let messages = std::slice::from_ref(message);
         let work = |core: &mut Core| match core.append_one(partition, message, layout) {
@@ -485,7 +488,7 @@ impl Topic {
     fn batch(
         &self,
         messages: &[NewMessage<'_>],
-        patience: Patience,
+        patience: Patience<'_>,
     ) -> Result<BatchReceipt, BatchError> {
         let mut total = BatchReceipt::default();
         let failed = |receipt, reason| BatchError { receipt, reason };
@@ -518,7 +521,7 @@ impl Topic {
         &self,
         partition: &Partition,
         messages: &[NewMessage<'_>],
-        patience: Patience,
+        patience: Patience<'_>,
         waited: Duration,
     ) -> Result<Appended, PublishError> {
         let baton = &self.engine.shards[partition.shard].baton;
@@ -537,7 +540,7 @@ impl Topic {
         &self,
         partition: &Partition,
         messages: &[NewMessage<'_>],
-        patience: Patience,
+        patience: Patience<'_>,
         mut appended: Appended,
         total: &mut BatchReceipt,
     ) -> Result<Appended, PublishError> {
@@ -552,11 +555,11 @@ impl Topic {
             match appended.stop.take() {
                 None => return Ok(appended),
                 Some(Stop::Blocked(inbox, lane)) => {
-                    let Patience::Until(deadline) = patience else {
+                    let Patience::Until(limit) = patience else {
                         return Err(PublishError::WouldBlock);
                     };
                     let since = *since.get_or_insert_with(|| self.engine.clock.now());
-                    self.wait_for_room(&inbox, &lane, since, deadline)?;
+                    self.wait_for_room(&inbox, &lane, since, limit)?;
                 }
                 Some(stop) => return Err(stop.into()),
             }
@@ -572,7 +575,7 @@ impl Topic {
         inbox: &Inbox,
         lane: &Lane,
         since: Duration,
-        deadline: Option<Duration>,
+        limit: Limit<'_>,
     ) -> Result<(), PublishError> {
         let ended = || inbox.state() != InboxState::Open || self.engine.is_closed();
         let over = || !lane.is_full() || ended();
@@ -602,15 +605,17 @@ impl Topic {
             _ => None,
         };
         let me = current_thread().id();
-        let until = [patience, deadline].into_iter().flatten().min();
+        let until = [patience, limit.deadline].into_iter().flatten().min();
         loop {
             let now = self.engine.clock.now();
             if patience.is_some_and(|patience| now >= patience) {
                 return Ok(());
             }
-            if deadline.is_some_and(|deadline| now >= deadline) {
+            if limit.deadline.is_some_and(|deadline| now >= deadline) {
                 return Err(PublishError::Timeout);
             }
+            let ask = limit.go_on.map(|_| now.saturating_add(ASK_EVERY));
+            let until = [until, ask].into_iter().flatten().min();
             inbox.space.prepare(Waiter::this_thread());
             let done = over();
             if !done {
@@ -619,6 +624,9 @@ impl Topic {
             inbox.space.cancel(|waiter| matches!(waiter, Waiter::Thread(t) if t.id() == me));
             if done || over() {
                 return Ok(());
+            }
+            if limit.go_on.is_some_and(|go_on| !go_on()) {
+                return Err(PublishError::Timeout);
             }
         }
     }
@@ -665,6 +673,23 @@ impl Loan {
     /// # Errors
     /// With the loan given back, so that it can be committed again.
     pub fn commit(self) -> Result<Receipt, CommitError> {
+        self.commit_within(Limit::NONE)
+    }
+
+    /// The same, with the limits of [`Topic::publish_while`].
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit), with [`PublishError::Timeout`] among the reasons.
+    pub fn commit_while(
+        self,
+        timeout: Option<Duration>,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Receipt, CommitError> {
+        let limit = self.topic.limit(timeout, go_on);
+        self.commit_within(limit)
+    }
+
+    fn commit_within(self, limit: Limit<'_>) -> Result<Receipt, CommitError> {
         let partition = &self.topic.entry.partitions[self.index];
         let engine = &self.topic.engine;
         if let Err(reason) = engine.check() {
@@ -678,7 +703,7 @@ impl Loan {
                 .run(|core| core.append_claim(partition, &self.claim, waited));
             if let Some(Stop::Blocked(inbox, lane)) = &appended.stop {
                 let since = *since.get_or_insert_with(|| engine.clock.now());
-                match self.topic.wait_for_room(inbox, lane, since, None) {
+                match self.topic.wait_for_room(inbox, lane, since, limit) {
                     Ok(()) => continue,
                     Err(reason) => return Err(CommitError { reason, loan: self }),
                 }

@@ -15,7 +15,9 @@ use crate::subscription::{Receiver, Subscription};
 use crate::sync::Arc;
 use crate::topic::Pattern;
 use crate::wait::Schedule;
-use crate::worker::{HandlerError, HandlerFn, HandlerResult, OnError, OnLagged, Task, TaskConfig};
+use crate::worker::{
+    Around, HandlerError, HandlerFn, HandlerResult, OnError, OnLagged, Task, TaskConfig,
+};
 use std::fmt;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
@@ -52,6 +54,7 @@ pub struct SubscriptionBuilder<'a> {
     breaker: Option<CircuitBreaker>,
     on_error: Option<Box<OnError>>,
     on_lagged: Option<Box<OnLagged>>,
+    around: Option<Box<Around>>,
 }
 
 impl fmt::Debug for SubscriptionBuilder<'_> {
@@ -82,6 +85,7 @@ impl<'a> SubscriptionBuilder<'a> {
             breaker: None,
             on_error: None,
             on_lagged: None,
+            around: None,
         }
     }
 
@@ -165,6 +169,14 @@ impl<'a> SubscriptionBuilder<'a> {
         Self { on_lagged: Some(Box::new(on_lagged)), ..self }
     }
 
+    /// Calls `around` wherever the handler has messages to handle, and handles them (up to some
+    /// hundred) inside the one call that `around` makes of what it is given: to do once for all of
+    /// them what would be too dear for each, as to take the lock of an interpreter. `on_error` and
+    /// `on_lagged` are called inside as well.
+    pub fn around(self, around: impl FnMut(&mut dyn FnMut()) + Send + 'static) -> Self {
+        Self { around: Some(Box::new(around)), ..self }
+    }
+
     /// Subscribes; the messages are pulled. Every publish that starts after this has returned
     /// sees the subscription.
     ///
@@ -204,6 +216,7 @@ impl<'a> SubscriptionBuilder<'a> {
             handler,
             on_error: self.on_error.take(),
             on_lagged: self.on_lagged.take(),
+            around: self.around.take(),
             breaker: self.breaker,
             wait: self.wait,
         };

@@ -549,8 +549,8 @@ impl Subscription {
     fn settle(&mut self, event: &Arc<EventFd>) {
         let inbox = Arc::clone(&self.receiver.inbox);
         // While the event waits in the cell, it is clear, and whoever brings something sets it.
-        if inbox.arrivals.has(|waiter| matches!(waiter, Waiter::Event(_)))
-            || !self.receiver.is_empty()
+        if !self.receiver.is_empty()
+            || inbox.arrivals.has(|waiter| matches!(waiter, Waiter::Event(_)))
         {
             return;
         }

@@ -96,6 +96,8 @@ pub(crate) type HandlerFn = dyn FnMut(&Message<'_>) -> Handled + Send;
 pub(crate) type OnError = dyn FnMut(HandlerError<'_>) + Send;
 /// A function that is told of losses.
 pub(crate) type OnLagged = dyn FnMut(u64) + Send;
+/// A function that is called around a run of the handler, and calls what it is given.
+pub(crate) type Around = dyn FnMut(&mut dyn FnMut()) + Send;
 
 thread_local! {
     /// The tasks that this thread is inside: the innermost last. There are several where a handler
@@ -131,6 +133,7 @@ struct Running {
     handler: Box<HandlerFn>,
     on_error: Option<Box<OnError>>,
     on_lagged: Option<Box<OnLagged>>,
+    around: Option<Box<Around>>,
     breaker: Breaker,
     /// Dedicated threads wait by themselves.
     idle: Idle,
@@ -160,6 +163,7 @@ pub(crate) struct TaskConfig {
     pub(crate) handler: Box<HandlerFn>,
     pub(crate) on_error: Option<Box<OnError>>,
     pub(crate) on_lagged: Option<Box<OnLagged>>,
+    pub(crate) around: Option<Box<Around>>,
     pub(crate) breaker: Option<CircuitBreaker>,
     pub(crate) wait: WaitStrategy,
 }
@@ -176,6 +180,7 @@ impl Task {
                 handler: config.handler,
                 on_error: config.on_error,
                 on_lagged: config.on_lagged,
+                around: config.around,
                 breaker: Breaker::new(config.breaker),
             })),
             failures: Counter::default(),
@@ -250,10 +255,11 @@ impl Task {
             let _inside = InsideHandler::enter(self.inbox.id);
             ended.receiver.discard();
             // What panics when it is dropped harms nobody else, nor what is dropped with it.
-            let Running { handler, on_error, on_lagged, .. } = ended;
+            let Running { handler, on_error, on_lagged, around, .. } = ended;
             let quiet = contain(|| drop(handler))
                 & contain(|| drop(on_error))
-                & contain(|| drop(on_lagged));
+                & contain(|| drop(on_lagged))
+                & contain(|| drop(around));
             if !quiet {
                 tracing::error!(subscription = self.inbox.id, "what a handler captured panicked");
             }
@@ -266,7 +272,7 @@ impl Task {
         let mut after = After::More;
         if let Some(running) = guard.as_mut() {
             match running.breaker.admits(clock.now(), most) {
-                Ok(admitted) => after = self.handle_up_to(admitted, running, clock),
+                Ok(admitted) => after = self.handle_within(admitted, running, clock),
                 Err(until) => after = After::Pause(until),
             }
             self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
@@ -278,6 +284,28 @@ impl Task {
             self.inbox.wake_all();
             return After::Ended;
         }
+        after
+    }
+
+    /// Handles up to `most` messages inside the function that was given to go around that.
+    fn handle_within(&self, most: usize, running: &mut Running, clock: &Clock) -> After {
+        let Some(mut around) = running.around.take() else {
+            return self.handle_up_to(most, running, clock);
+        };
+        let mut after = After::Empty(0);
+        // It may be costly, so not for nothing.
+        if !running.receiver.is_empty() {
+            let mut run = || after = self.handle_up_to(most, running, clock);
+            if !contain(|| around(&mut run)) {
+                tracing::error!(
+                    subscription = self.inbox.id,
+                    "what goes around a handler panicked"
+                );
+            }
+        } else {
+            running.receiver.leave();
+        }
+        running.around = Some(around);
         after
     }
 

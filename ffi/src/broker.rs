@@ -29,6 +29,13 @@ impl Drop for slipring_broker {
     }
 }
 
+impl From<Broker> for slipring_broker {
+    /// The handle of a broker that Rust code of the same process has.
+    fn from(broker: Broker) -> Self {
+        Self { broker }
+    }
+}
+
 /// What closing left. It will not grow.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]

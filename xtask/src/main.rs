@@ -1,7 +1,7 @@
 //! The project's own commands, run as `cargo xtask <command>`.
 //!
 //! Each command is one file: `steps` (test), `tidy`, `header`, `abi`, `install`, `mutations`,
-//! `compare` (bench-compare), `tsan`.
+//! `compare` (bench-compare), `python`, `tsan`.
 
 mod abi;
 mod compare;
@@ -9,6 +9,7 @@ mod header;
 mod install;
 mod layers;
 mod mutations;
+mod python;
 mod shell;
 mod source;
 mod steps;
@@ -27,7 +28,9 @@ cargo xtask mutations [--only N]  weaken one ordering at a time: the loom model 
 cargo xtask tsan                  the stress tests under ThreadSanitizer, on nightly
 cargo xtask bench-compare [--only A,B] [--quick] [--check]
                                   slipring beside its peers; --quick: under three minutes;
-                                  --check: exit 1 when a bar fails";
+                                  --check: exit 1 when a bar fails; `--only H` is the Python
+                                  package beside its peers, for itself
+cargo xtask python                build, install and test the Python package: a step of `test`";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -44,6 +47,8 @@ fn main() -> ExitCode {
         ["mutations"] => mutations::run(None),
         ["mutations", "--only", name] => mutations::run(Some(name)),
         ["tsan"] => tsan::run(),
+        ["python"] => python::test(),
+        ["bench-compare", "--only", "H", options @ ..] => python::compare(options),
         ["bench-compare", options @ ..] => compare::run(options),
         _ => Err(format!("usage:\n{USAGE}")),
     };

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{abi, header, shell, tidy};
+use crate::{abi, header, python, shell, tidy};
 
 /// What a missing tool means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,12 @@ const CLIPPY: Tool = Tool {
     install: "rustup component add clippy",
 };
 
+const PYTHON: Tool = Tool {
+    name: "Python 3.11 with venv",
+    probe: python::probe,
+    install: "apt-get install python3-venv python3-dev",
+};
+
 /// An example that runs longer than this hangs.
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(120);
 /// Preemptions a loom model explores, unless LOOM_MAX_PREEMPTIONS says otherwise.
@@ -62,6 +68,7 @@ const STEPS: &[Step] = &[
     step("benches, once each", None, |_| benches()),
     step("examples", None, |_| examples()),
     step("docs", None, |_| docs()),
+    step("python package", Some(&PYTHON), |_| python::test()),
     step("loom models", None, |_| loom()),
 ];
 
