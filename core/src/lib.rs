@@ -39,6 +39,7 @@ mod interest;
 mod kind;
 mod lane;
 mod leaf;
+mod leaves;
 mod log;
 mod lossy;
 mod message;
@@ -47,6 +48,7 @@ mod metrics;
 #[cfg(slipring_loom)]
 mod model;
 mod overlay;
+mod pages;
 mod path;
 mod pin;
 mod prefetch;
@@ -63,7 +65,9 @@ mod subscribe;
 #[cfg(not(slipring_loom))]
 mod subscription;
 mod sync;
+mod table;
 mod topic;
+mod tree;
 mod trie;
 mod wait;
 #[cfg(not(slipring_loom))]

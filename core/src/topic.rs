@@ -149,15 +149,26 @@ impl Pattern {
     /// of one segment; does not allocate.
     #[inline]
     pub fn matches(&self, topic: &str) -> bool {
-        let pattern = self.as_str();
-        if pattern == topic {
-            return true;
-        }
-        if pattern.starts_with('*') && is_system(topic) {
-            return false;
-        }
-        matches_from_the_left(pattern.as_bytes(), topic.as_bytes())
+        matches(self.as_str().as_bytes(), topic)
     }
+
+    /// The pattern with this text, which is that of a pattern.
+    pub(crate) fn of_canonical(text: &str) -> Self {
+        debug_assert_eq!(Self::new(text).as_ref().map(Self::as_str), Ok(text));
+        Self(text.into())
+    }
+}
+
+/// As [`Pattern::matches`], for a pattern's text.
+#[inline]
+pub(crate) fn matches(pattern: &[u8], topic: &str) -> bool {
+    if pattern == topic.as_bytes() {
+        return true;
+    }
+    if pattern.first() == Some(&b'*') && is_system(topic) {
+        return false;
+    }
+    matches_from_the_left(pattern, topic.as_bytes())
 }
 
 macro_rules! text_type {
