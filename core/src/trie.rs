@@ -37,6 +37,7 @@ use crate::overlay::Overlay;
 use crate::path::{
     Follows, Hasher, Path, ROOT_ANCHOR, Step, TopicHashes, Wildcard, anchor_key, counter_key,
 };
+use crate::prefetch;
 use crate::recent::Recent;
 use crate::table::Table;
 use crate::topic::{MAX_NAME_SEGMENTS, Pattern};
@@ -92,7 +93,17 @@ impl<V: Clone> Trie<V> {
         order.sort_unstable();
         let mut leaves = leaves::Builder::new(all.len(), text_bytes);
         let mut edges = vec![];
+        let mut done = 0;
         for group in order.chunk_by(|(one, _), (other, _)| one == other) {
+            if let Some(&(_, at)) = order.get(done + 2 * BULK_AHEAD) {
+                prefetch::for_read((&raw const all[at]).expose_provenance());
+            }
+            if let Some(&(_, at)) = order.get(done + BULK_AHEAD)
+                && let Some((pattern, ..)) = &all[at]
+            {
+                prefetch::for_read(pattern.as_str().as_ptr().expose_provenance());
+            }
+            done += group.len();
             let mut shared: Option<Leaf<V>> = None;
             for &(key, at) in group {
                 let Some((pattern, id, value)) = all[at].take() else { continue };
@@ -450,6 +461,9 @@ impl Root {
 
 /// How many leaves a match notes without allocating.
 const FIRST_HITS: usize = 8;
+
+/// How many patterns ahead of the one being placed a bulk build fetches.
+const BULK_AHEAD: usize = 12;
 
 /// How many leaves a match begins to look up before it needs the first.
 const AHEAD: usize = 16;
