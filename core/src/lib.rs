@@ -92,7 +92,9 @@ pub use publisher::{BatchError, BatchReceipt, CommitError, Loan, Receipt, Ticket
 #[cfg(not(slipring_loom))]
 pub use registry::CloseReport;
 #[cfg(not(slipring_loom))]
-pub use subscribe::{HandlerSubscription, SubscriptionBuilder};
+pub use subscribe::{
+    HandlerSubscription, SubscriptionBuilder, UnsubscribeError, UnsubscribeReason,
+};
 #[cfg(not(slipring_loom))]
 pub use subscription::{Batch, Iter, Subscription};
 pub use topic::{MAX_NAME_LEN_BYTES, MAX_NAME_SEGMENTS, Pattern, TopicName, validate_name};
