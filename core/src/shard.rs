@@ -130,6 +130,13 @@ struct Target {
     blocks: bool,
 }
 
+impl Target {
+    #[cold]
+    fn blocked(&self) -> Stop {
+        Stop::Blocked(Arc::clone(&self.inbox), Arc::clone(&self.lane))
+    }
+}
+
 impl Partition {
     pub(crate) fn new(id: u32, shard: usize, topic: PlainArc<str>) -> Self {
         Self {
@@ -322,7 +329,8 @@ impl Core {
         state: &mut PartitionState,
         message: &NewMessage<'_>,
     ) -> Appended {
-        self.append_to(partition, state, std::slice::from_ref(message), Duration::ZERO)
+        let messages = std::slice::from_ref(message);
+        self.append_to(partition, state, messages, &mut Waits::default())
     }
 
     /// Whether one of the subscriptions that block has no room.
@@ -338,19 +346,19 @@ impl Core {
         self.errands.push(Arc::clone(&target.inbox));
     }
 
-    /// Publishes `messages` to `partition` in order, as many as go; `waited` is how long their
+    /// Publishes `messages` to `partition` in order, as many as go; `waits` is for how long their
     /// publisher has been waiting for subscriptions that block.
     #[inline]
     pub(crate) fn append(
         &mut self,
         partition: &Partition,
         messages: &[NewMessage<'_>],
-        waited: Duration,
+        waits: &mut Waits,
     ) -> Appended {
         partition.state.with_mut(|state| {
             // SAFETY: the partition is of this shard (checked in `route`), whose baton is held.
             let state = unsafe { &mut *state };
-            self.append_to(partition, state, messages, waited)
+            self.append_to(partition, state, messages, waits)
         })
     }
 
@@ -360,7 +368,7 @@ impl Core {
         partition: &Partition,
         state: &mut PartitionState,
         messages: &[NewMessage<'_>],
-        waited: Duration,
+        waits: &mut Waits,
     ) -> Appended {
         // Kept apart until the end: a result that is moved is read from memory right behind the
         // stores of the records, and waits there for all of them.
@@ -372,7 +380,7 @@ impl Core {
             while count < messages.len() {
                 let mut group = Group::new();
                 let rest = &messages[count..];
-                stop = self.write_group(partition, state, rest, waited, now_us, &mut group);
+                stop = self.write_group(partition, state, rest, waits, now_us, &mut group);
                 if stop.is_some() {
                     break;
                 }
@@ -388,7 +396,7 @@ impl Core {
         &mut self,
         partition: &Partition,
         claim: &Claim,
-        waited: Duration,
+        waits: &mut Waits,
     ) -> Appended {
         partition.state.with_mut(|state| {
             // SAFETY: as in `append`.
@@ -420,7 +428,7 @@ impl Core {
             unsafe { message::stamp(claim.at(), place) };
             // SAFETY: the claim's owner has written a whole record and keeps it.
             let record = unsafe { Record::at(address) };
-            appended.stop = self.decide(state, record, waited);
+            appended.stop = self.decide(state, record, waits);
             if appended.stop.is_some() {
                 return appended;
             }
@@ -490,13 +498,13 @@ impl Core {
         partition: &Partition,
         state: &PartitionState,
         messages: &[NewMessage<'_>],
-        waited: Duration,
+        waits: &mut Waits,
         now_us: u64,
         group: &mut Group,
     ) -> Option<Stop> {
         let mut room = Room { most: messages.len().min(GROUP), ask_filters: false };
         if state.may_block {
-            room = match self.room(state, room.most, waited) {
+            room = match self.room(state, room.most, waits) {
                 Ok(room) => room,
                 Err(stop) => return Some(stop),
             };
@@ -525,7 +533,7 @@ impl Core {
                 return None;
             }
         }
-        self.write_first(state, messages, place, room.ask_filters, waited, group)
+        self.write_first(state, messages, place, room.ask_filters, waits, group)
     }
 
     /// Writes the first of `messages` alone: it needs another chunk, or must be looked at first.
@@ -537,7 +545,7 @@ impl Core {
         messages: &[NewMessage<'_>],
         place: Place,
         ask_filters: bool,
-        waited: Duration,
+        waits: &mut Waits,
         group: &mut Group,
     ) -> Option<Stop> {
         let message = messages.first()?;
@@ -545,7 +553,7 @@ impl Core {
         let Ok(layout) = message.layout(&self.limits) else { return Some(Stop::NoMemory) };
         let bytes = layout.bytes();
         if bytes > CHUNK_BYTES - FIRST_RECORD {
-            return self.write_large(state, message, layout, place, waited, group);
+            return self.write_large(state, message, layout, place, waits, group);
         }
         let at = match self.appender.room(bytes) {
             Some(at) => at,
@@ -559,7 +567,7 @@ impl Core {
         if ask_filters {
             // SAFETY: just written, and the chunk is ours.
             let record = unsafe { Record::at(at as usize) };
-            let stop = self.decide(state, record, waited);
+            let stop = self.decide(state, record, waits);
             if stop.is_some() {
                 return stop;
             }
@@ -577,7 +585,7 @@ impl Core {
         message: &NewMessage<'_>,
         layout: Layout,
         place: Place,
-        waited: Duration,
+        waits: &mut Waits,
         group: &mut Group,
     ) -> Option<Stop> {
         let stop = self.make_room(layout.bytes() + FIRST_RECORD);
@@ -591,7 +599,7 @@ impl Core {
         unsafe { message::write(at, message, layout, place) };
         // SAFETY: just written, and the block is ours.
         let record = unsafe { Record::at(at as usize) };
-        let stop = self.decide(state, record, waited);
+        let stop = self.decide(state, record, waits);
         if stop.is_some() {
             chunk.release(1);
             return stop;
@@ -609,17 +617,21 @@ impl Core {
         &mut self,
         state: &PartitionState,
         wanted: usize,
-        waited: Duration,
+        waits: &mut Waits,
     ) -> Result<Room, Stop> {
         let mut most = wanted;
         let mut ask_filters = false;
+        let mut blocked = None;
         for target in &state.route {
-            if !must_wait(&target.inbox, waited) {
+            if !waits.must_wait(&target.inbox) {
                 continue;
             }
             let room = target.lane.room(&mut self.held, most);
             if room == 0 && !target.filtered {
-                return Err(Stop::Blocked(Arc::clone(&target.inbox), Arc::clone(&target.lane)));
+                // The others that are full are waited for from now on as well.
+                waits.begin(&target.inbox);
+                blocked = blocked.or(Some(target));
+                continue;
             }
             // A filtered one may not want what there is no room for: look at each by itself.
             if room < most && target.filtered {
@@ -628,7 +640,10 @@ impl Core {
                 most = room;
             }
         }
-        Ok(Room { most, ask_filters })
+        match blocked {
+            Some(target) => Err(target.blocked()),
+            None => Ok(Room { most, ask_filters }),
+        }
     }
 
     /// Whether the publisher of `record` must wait for somebody first.
@@ -637,20 +652,22 @@ impl Core {
         &mut self,
         state: &PartitionState,
         record: Record<'_>,
-        waited: Duration,
+        waits: &mut Waits,
     ) -> Option<Stop> {
         if !state.may_block {
             return None;
         }
+        let mut blocked = None;
         for target in &state.route {
-            if must_wait(&target.inbox, waited)
+            if waits.must_wait(&target.inbox)
                 && target.lane.room(&mut self.held, 1) == 0
                 && target.inbox.interest.selects(record, &self.context)
             {
-                return Some(Stop::Blocked(Arc::clone(&target.inbox), Arc::clone(&target.lane)));
+                waits.begin(&target.inbox);
+                blocked = blocked.or(Some(target));
             }
         }
-        None
+        blocked.map(Target::blocked)
     }
 
     /// Takes the records at `addresses`, all in one chunk, into the log, and pushes them.
@@ -826,11 +843,46 @@ impl Core {
     }
 }
 
-/// Whether a publisher that has waited so long must still wait for `inbox` to have room.
-#[inline]
-fn must_wait(inbox: &Inbox, waited: Duration) -> bool {
-    matches!(inbox.overflow, Overflow::Block { timeout } if timeout.is_none_or(|most| waited < most))
-        && inbox.state() == InboxState::Open
+/// Since when a publisher has been waiting for which subscriptions that block: each has a time of
+/// its own, from when this publisher first found it full.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    pub(crate) now: Duration,
+    /// By id of the subscription. As a rule there is one, and nothing is allocated.
+    first: Option<(u64, Duration)>,
+    more: Vec<(u64, Duration)>,
+}
+
+impl Waits {
+    /// Since when `inbox` has been waited for, if it has.
+    pub(crate) fn since(&self, inbox: &Inbox) -> Option<Duration> {
+        let mut all = self.first.iter().chain(&self.more);
+        all.find(|(id, _)| *id == inbox.id).map(|(_, since)| *since)
+    }
+
+    /// Nobody is waited for any more.
+    pub(crate) fn end(&mut self) {
+        self.first = None;
+        self.more.clear();
+    }
+
+    fn begin(&mut self, inbox: &Inbox) {
+        let noted = (inbox.id, self.now);
+        match self.first {
+            None => self.first = Some(noted),
+            Some(_) if self.since(inbox).is_none() => self.more.push(noted),
+            Some(_) => {}
+        }
+    }
+
+    /// Whether `inbox` must have room before anything is published to it.
+    #[inline]
+    fn must_wait(&self, inbox: &Inbox) -> bool {
+        let Overflow::Block { timeout } = inbox.overflow else { return false };
+        let waited = |since| self.now.saturating_sub(since);
+        let is_patient = |most| self.since(inbox).map_or(Duration::ZERO, waited) < most;
+        timeout.is_none_or(is_patient) && inbox.state() == InboxState::Open
+    }
 }
 
 /// How many messages may be published at once.
