@@ -58,6 +58,7 @@ const STEPS: &[Step] = &[
         cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
     }),
     step("tests and doc tests", None, || cargo(&["test", "--workspace"])),
+    step("long contracts", None, long),
     step("benches, once each", None, benches),
     step("examples", None, examples),
     step("docs", None, docs),
@@ -111,6 +112,15 @@ fn print_table(rows: &[(&str, Duration, String)]) {
 
 fn cargo(args: &[&str]) -> Result<(), String> {
     shell::run(shell::cargo(args))
+}
+
+/// The contracts that count: optimised, they go as far as they say, and unoptimised a tenth of it.
+fn long() -> Result<(), String> {
+    let tests = ["--test", "contract_lifecycle", "--test", "routing", "--test", "no_allocation"];
+    let names = ["--", "leave_no_memory", "a_million_cycles", "allocate"];
+    let all =
+        [&["test", "--profile", "long", "--package", "slipring"][..], &tests, &names].concat();
+    cargo(&all)
 }
 
 /// Without optimisation; those of routing would build their large tables for minutes.
