@@ -122,15 +122,16 @@ impl<'t, V: Clone> Found<'t, V> {
 
     /// Adds the entries whose patterns match, and says whether one id may be there twice.
     pub(crate) fn collect(self, topic: &str, found: &mut Vec<(u64, &'t V)>) -> bool {
-        match (self, self.single(topic)) {
-            (_, Ok(entry)) => found.extend(entry),
-            (Self::Shared(leaf), Err(())) => {
-                leaf.collect(topic, found);
-                return matches!(&*leaf.0, LeafKind::Collided(_));
+        match self {
+            Self::Flat(_) => {
+                found.extend(self.single(topic).ok().flatten());
+                false
             }
-            (Self::Flat(_), Err(())) => {}
+            Self::Shared(leaf) => {
+                leaf.collect(topic, found);
+                matches!(&*leaf.0, LeafKind::Collided(_))
+            }
         }
-        false
     }
 
     /// A leaf of its own.

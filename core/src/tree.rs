@@ -20,7 +20,7 @@ enum Node<T> {
 }
 
 const WAY_BITS: u32 = 4;
-const WAY_MASK: u64 = 0xf;
+const WAY_MASK: u64 = (1 << WAY_BITS) - 1;
 
 impl<T: Clone> Tree<T> {
     pub(crate) fn new() -> Self {

@@ -238,9 +238,13 @@ impl<V: Clone> Trie<V> {
     }
 
     /// Whether enough has changed since the last merge for the next to be worth its cost.
+    ///
+    /// Changes cost more the more of them there are, since the caches hold about [`CACHED_CHANGES`];
+    /// beyond, a merge copies 64 entries for each change.
     pub fn needs_merge(&self) -> bool {
         let changes = self.leaves.changes_len().max(self.branches.changes_len());
-        changes > 64 + self.leaves.base_len() / 8
+        let base = self.leaves.base_len();
+        changes > 64 + (base / 8).min(CACHED_CHANGES).max(base / 64)
     }
 
     /// Whether there is anything to merge: values of removed entries are kept until then.
@@ -458,6 +462,9 @@ impl Root {
         }
     }
 }
+
+/// How many changes a second-level cache holds.
+const CACHED_CHANGES: usize = 1 << 14;
 
 /// How many leaves a match notes without allocating.
 const FIRST_HITS: usize = 8;
