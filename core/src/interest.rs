@@ -176,10 +176,20 @@ impl Scan {
         interest: &Interest,
         context: &Arc<Context>,
     ) -> bool {
+        self.matches(record, interest, context) && interest.selects(record, context)
+    }
+
+    /// Whether `interest` wants the topic of `record`. Does not ask the filter, which is foreign code
+    /// and may take any time.
+    pub(crate) fn matches(
+        &mut self,
+        record: Record<'_>,
+        interest: &Interest,
+        context: &Context,
+    ) -> bool {
         let partition = record.partition();
         let entry = &context.partitions[partition as usize];
         *self.partitions.entry(partition).or_insert_with(|| interest.matches_topic(&entry.topic))
             && !entry.deleted.load(Ordering::Relaxed)
-            && interest.selects(record, context)
     }
 }

@@ -833,20 +833,24 @@ impl Lane {
         context: &Arc<Context>,
     ) {
         let mut next = cursor;
-        let mut undeferred = 0;
+        let mut candidates = Vec::new();
         {
             let pinned = epoch::pin();
             while next < head.min(cursor + SCAN_BATCH) {
-                let Some(address) = self.log.record(next, &pinned) else { break };
-                // SAFETY: not expired when it was looked up, so the log's token is not given back
-                // while this thread is pinned.
-                let record = unsafe { Record::at(address) };
-                if catch_up.scan.accepts(record, interest, context) {
-                    Chunk::of(address).grant(1);
-                    catch_up.taken.push(address);
-                    undeferred += u64::from(next >= self.began_at);
+                let Some(record) = self.log.pinned_record(next, &pinned) else { break };
+                if catch_up.scan.matches(record, interest, context) {
+                    let Some(kept) = self.log.keep(next, &pinned) else { break };
+                    candidates.push((next, kept));
                 }
                 next += 1;
+            }
+        }
+        // Unpinned: while a filter runs, what others let go must not wait for it.
+        let mut undeferred = 0;
+        for (sequence, kept) in candidates {
+            if interest.selects(kept.record(), context) {
+                catch_up.taken.push(kept.into_address());
+                undeferred += u64::from(sequence >= self.began_at);
             }
         }
         // SYNC cursor-moved: pairs with `expire`, which wins where this fails.
@@ -889,9 +893,10 @@ impl Lane {
         }
         let (mut expired, mut deferred) = (0, 0);
         self.write_side(held, |side| {
-            let pinned = epoch::pin();
             for sequence in cursor..end {
-                let Some(address) = self.log.record(sequence, &pinned) else { continue };
+                // Pinned for the look-up alone, not while a filter runs.
+                let address = self.log.record(sequence, &epoch::pin());
+                let Some(address) = address else { continue };
                 // SAFETY: the log still has its token: the caller is about to let it go.
                 let record = unsafe { Record::at(address) };
                 if side.scan.accepts(record, interest, context) {
@@ -939,9 +944,10 @@ impl Lane {
             if side.state != LaneState::CatchingUp || gap > room {
                 return side.state != LaneState::CatchingUp;
             }
-            let pinned = epoch::pin();
             for sequence in cursor..next {
-                let Some(address) = self.log.record(sequence, &pinned) else { continue };
+                // Pinned for the look-up alone, not while a filter runs.
+                let address = self.log.record(sequence, &epoch::pin());
+                let Some(address) = address else { continue };
                 // SAFETY: the log has a token of it, and only the baton's holder lets it go.
                 let record = unsafe { Record::at(address) };
                 if !side.scan.accepts(record, interest, context) {

@@ -41,6 +41,7 @@ mod kept;
 mod kind;
 mod lane;
 mod leaf;
+mod leaves;
 mod log;
 mod lossy;
 mod message;
@@ -49,6 +50,7 @@ mod metrics;
 #[cfg(slipring_loom)]
 mod model;
 mod overlay;
+mod pages;
 mod partition;
 mod path;
 mod pin;
@@ -70,10 +72,13 @@ mod subscribe;
 #[cfg(not(slipring_loom))]
 mod subscription;
 mod sync;
+mod table;
 mod threads;
 mod topic;
+mod tree;
 mod trie;
 mod wait;
+mod waits;
 #[cfg(not(slipring_loom))]
 mod worker;
 
@@ -97,7 +102,9 @@ pub use publisher::{BatchError, BatchReceipt, CommitError, Loan, Receipt, Ticket
 #[cfg(not(slipring_loom))]
 pub use registry::CloseReport;
 #[cfg(not(slipring_loom))]
-pub use subscribe::{HandlerSubscription, SubscriptionBuilder};
+pub use subscribe::{
+    HandlerSubscription, SubscriptionBuilder, UnsubscribeError, UnsubscribeReason,
+};
 #[cfg(not(slipring_loom))]
 pub use subscription::{Batch, Iter, Subscription};
 pub use topic::{MAX_NAME_LEN_BYTES, MAX_NAME_SEGMENTS, Pattern, TopicName, validate_name};

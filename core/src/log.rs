@@ -122,6 +122,14 @@ impl Log {
         self.record(sequence, pinned).map(|address| unsafe { Record::at(address) })
     }
 
+    /// The record at `sequence`, which then outlives the pin.
+    pub(crate) fn keep(&self, sequence: u64, pinned: &epoch::Guard) -> Option<KeptRecord> {
+        let address = self.record(sequence, pinned)?;
+        // Not expired when it was looked up, so the log's token is not given back while pinned.
+        Chunk::of(address).grant(1);
+        Some(KeptRecord(address))
+    }
+
     /// The first sequence whose record is as `wanted`; all records behind such a one are so too.
     pub(crate) fn first_where(&self, wanted: impl Fn(Record<'_>) -> bool) -> u64 {
         let pinned = epoch::pin();
@@ -147,6 +155,28 @@ impl Log {
     /// How many records the index can hold.
     fn window(&self) -> u64 {
         (self.pages.len() * PAGE) as u64
+    }
+}
+
+/// A record in the log with a token of its chunk: it stays where it is, also when it has expired.
+#[derive(Debug)]
+pub(crate) struct KeptRecord(usize);
+
+impl KeptRecord {
+    pub(crate) fn record(&self) -> Record<'_> {
+        // SAFETY: the token keeps it.
+        unsafe { Record::at(self.0) }
+    }
+
+    /// The record's address; the token goes to the caller.
+    pub(crate) fn into_address(self) -> usize {
+        std::mem::ManuallyDrop::new(self).0
+    }
+}
+
+impl Drop for KeptRecord {
+    fn drop(&mut self) {
+        Chunk::of(self.0).release(1);
     }
 }
 

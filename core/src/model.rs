@@ -12,12 +12,11 @@ use crate::interest::{Interest, Scan};
 use crate::lane::{Lane, Look, Next, Reader, Replay};
 use crate::log::Log;
 use crate::message::{self, Context, NewMessage, PartitionEntry, Record};
-use crate::shard::{Appended, FIRST_SEQUENCE, Memory, Partition, Routes, Shard, Stop};
+use crate::shard::{Appended, FIRST_SEQUENCE, Memory, Partition, Routes, Shard, Stop, Waits};
 use crate::snapshot::Snapshot;
 use crate::sync::{Arc, AtomicBool, current_thread, epoch, park, watched};
 use crate::topic::Pattern;
 use crate::wait::Waiter;
-use std::time::Duration;
 
 /// Bytes of the largest payload that is claimed in a chunk with others: a chunk holds four.
 pub const QUARTER_CHUNK: usize = 896;
@@ -117,8 +116,10 @@ impl World {
         let mut claim = self.shard.claims.claim(layout.bytes()).expect("memory");
         let at = message::write_claim(&claim, &NewMessage::default(), layout, self.partition.id);
         claim.bytes_at_mut(at, len).copy_from_slice(&PAYLOAD[..len]);
-        let appended =
-            self.shard.baton.run(|core| core.append_claim(&self.partition, &claim, Duration::ZERO));
+        let appended = self
+            .shard
+            .baton
+            .run(|core| core.append_claim(&self.partition, &claim, &mut Waits::default()));
         match appended.stop {
             None => Published::Done {
                 enqueued: appended.outcome.enqueued,

@@ -10,7 +10,7 @@ use crate::interest::is_inside_filter;
 use crate::lane::Lane;
 use crate::message::{self, Context, Layout, MessageId, NewMessage};
 use crate::sequencer::SequencerThread;
-use crate::shard::{Appended, Core, Outcome, Partition, Shard, Stop};
+use crate::shard::{Appended, Core, Outcome, Partition, Shard, Stop, Waits};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, current_thread, spin_loop, yield_now};
 use crate::wait::{WaitCell, Waiter};
 use std::fmt;
@@ -419,7 +419,7 @@ impl Topic {
         let engine = Arc::clone(&topic.engine);
         engine.shards[shard].baton.leave(move |core| {
             let partition = &topic.entry.partitions[index];
-            let appended = core.append_claim(partition, &claim, Duration::ZERO);
+            let appended = core.append_claim(partition, &claim, &mut Waits::default());
             promise.keep(match appended.stop {
                 None => Ok(topic.receipt(partition, appended.first_offset, appended.outcome)),
                 Some(stop) => Err(stop.into()),
@@ -465,7 +465,7 @@ impl Topic {
             Some((first_offset, outcome)) => {
                 Appended { count: 1, first_offset, outcome, stop: None }
             }
-            None => core.append(partition, messages, Duration::ZERO),
+            None => core.append(partition, messages, &mut Waits::default()),
         };
         let baton = &self.engine.shards[partition.shard].baton;
         let mut appended = match patience {
@@ -501,7 +501,7 @@ impl Topic {
             // With several partitions, each message finds its own.
             let run = if self.entry.partitions.len() == 1 { rest } else { &rest[..1] };
             let appended = self
-                .append(partition, run, patience, Duration::ZERO)
+                .append(partition, run, patience, &mut Waits::default())
                 .map_err(|reason| failed(total, reason))?;
             if appended.stop.is_none() {
                 total.add(partition.id, &appended);
@@ -522,13 +522,13 @@ impl Topic {
         partition: &Partition,
         messages: &[NewMessage<'_>],
         patience: Patience<'_>,
-        waited: Duration,
+        waits: &mut Waits,
     ) -> Result<Appended, PublishError> {
         let baton = &self.engine.shards[partition.shard].baton;
         match patience {
-            Patience::Until(_) => Ok(baton.run(|core| core.append(partition, messages, waited))),
+            Patience::Until(_) => Ok(baton.run(|core| core.append(partition, messages, waits))),
             Patience::None => baton
-                .try_run(|core| core.append(partition, messages, waited))
+                .try_run(|core| core.append(partition, messages, waits))
                 .map_err(|_| PublishError::WouldBlock),
         }
     }
@@ -545,12 +545,12 @@ impl Topic {
         total: &mut BatchReceipt,
     ) -> Result<Appended, PublishError> {
         let mut rest = messages;
-        let mut since = None;
+        let mut waits = Waits::default();
         loop {
             total.add(partition.id, &appended);
             rest = &rest[appended.count..];
             if appended.count > 0 {
-                since = None;
+                waits.end();
             }
             match appended.stop.take() {
                 None => return Ok(appended),
@@ -558,13 +558,15 @@ impl Topic {
                     let Patience::Until(limit) = patience else {
                         return Err(PublishError::WouldBlock);
                     };
-                    let since = *since.get_or_insert_with(|| self.engine.clock.now());
-                    self.wait_for_room(&inbox, &lane, since, limit)?;
+                    // Else the next look, with the time, notes all that are to be waited for.
+                    if let Some(since) = waits.since(&inbox) {
+                        self.wait_for_room(&inbox, &lane, since, limit)?;
+                    }
                 }
                 Some(stop) => return Err(stop.into()),
             }
-            let waited = since.map_or(Duration::ZERO, |since| self.engine.clock.now() - since);
-            appended = self.append(partition, rest, patience, waited)?;
+            waits.now = self.engine.clock.now();
+            appended = self.append(partition, rest, patience, &mut waits)?;
         }
     }
 
@@ -695,14 +697,14 @@ impl Loan {
         if let Err(reason) = engine.check() {
             return Err(CommitError { reason, loan: self });
         }
-        let mut since = None;
+        let mut waits = Waits::default();
         loop {
-            let waited = since.map_or(Duration::ZERO, |since| engine.clock.now() - since);
+            waits.now = engine.clock.now();
             let mut appended = engine.shards[partition.shard]
                 .baton
-                .run(|core| core.append_claim(partition, &self.claim, waited));
+                .run(|core| core.append_claim(partition, &self.claim, &mut waits));
             if let Some(Stop::Blocked(inbox, lane)) = &appended.stop {
-                let since = *since.get_or_insert_with(|| engine.clock.now());
+                let since = waits.since(inbox).unwrap_or(waits.now);
                 match self.topic.wait_for_room(inbox, lane, since, limit) {
                     Ok(()) => continue,
                     Err(reason) => return Err(CommitError { reason, loan: self }),

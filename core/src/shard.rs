@@ -23,9 +23,9 @@ use crate::runs::Span;
 use crate::snapshot::Snapshot;
 use crate::sync::{Arc, Counter, Ordering, PlainArc, light_fence};
 use crate::trie::Trie;
+pub(crate) use crate::waits::Waits;
 use arrayvec::ArrayVec;
 use std::collections::HashMap;
-use std::time::Duration;
 
 /// Messages that are pushed to a lane in one go.
 const GROUP: usize = 64;
@@ -385,19 +385,19 @@ impl Core {
         self.errands.push(Arc::clone(&target.inbox));
     }
 
-    /// Publishes `messages` to `partition` in order, as many as go; `waited` is how long their
+    /// Publishes `messages` to `partition` in order, as many as go; `waits` is for how long their
     /// publisher has been waiting for subscriptions that block.
     #[inline]
     pub(crate) fn append(
         &mut self,
         partition: &Partition,
         messages: &[NewMessage<'_>],
-        waited: Duration,
+        waits: &mut Waits,
     ) -> Appended {
         partition.state.with_mut(|state| {
             // SAFETY: the partition is of this shard (checked in `route`), whose baton is held.
             let state = unsafe { &mut *state };
-            self.append_to(partition, state, messages, waited)
+            self.append_to(partition, state, messages, waits)
         })
     }
 
@@ -407,7 +407,7 @@ impl Core {
         partition: &Partition,
         state: &mut PartitionState,
         messages: &[NewMessage<'_>],
-        waited: Duration,
+        waits: &mut Waits,
     ) -> Appended {
         // Kept apart until the end: a result that is moved is read from memory right behind the
         // stores of the records, and waits there for all of them.
@@ -419,7 +419,7 @@ impl Core {
             while count < messages.len() {
                 let rest = &messages[count..];
                 let following = self.is_following(partition);
-                match self.write_group(partition, state, following, rest, waited, now_us) {
+                match self.write_group(partition, state, following, rest, waits, now_us) {
                     Ok(written) => {
                         let number = written as u64;
                         self.publish(partition, state, following, number, now_us, &mut outcome);
@@ -440,7 +440,7 @@ impl Core {
         &mut self,
         partition: &Partition,
         claim: &Claim,
-        waited: Duration,
+        waits: &mut Waits,
     ) -> Appended {
         partition.state.with_mut(|state| {
             // SAFETY: as in `append`.
@@ -473,7 +473,7 @@ impl Core {
             // SAFETY: the claim's owner has written a whole record and keeps it.
             let record = unsafe { Record::at(address) };
             let following = self.is_following(partition);
-            appended.stop = self.decide(state, following, record, waited);
+            appended.stop = self.decide(state, following, record, waits);
             if appended.stop.is_some() {
                 return appended;
             }
@@ -548,7 +548,7 @@ impl Core {
         state: &PartitionState,
         following: bool,
         messages: &[NewMessage<'_>],
-        waited: Duration,
+        waits: &mut Waits,
         now_us: u64,
     ) -> Result<usize, Stop> {
         let mut room = Room { most: messages.len().min(GROUP), ask_filters: false };
@@ -556,7 +556,7 @@ impl Core {
             room.most = room.most.min(self.followers.credit as usize);
         }
         if state.may_block(following) {
-            room = self.room(state.targets(following), room.most, waited)?;
+            room = self.room(state.targets(following), room.most, waits)?;
         }
         let place = Place {
             offset: partition.next_offset.get(),
@@ -577,7 +577,7 @@ impl Core {
                 return Ok(count);
             }
         }
-        self.write_first(state, following, messages, place, room.ask_filters, waited)
+        self.write_first(state, following, messages, place, room.ask_filters, waits)
     }
 
     /// Writes the first of `messages` alone: it needs another chunk, or must be looked at first.
@@ -590,14 +590,14 @@ impl Core {
         messages: &[NewMessage<'_>],
         place: Place,
         ask_filters: bool,
-        waited: Duration,
+        waits: &mut Waits,
     ) -> Result<usize, Stop> {
         let Some(message) = messages.first() else { return Ok(0) };
         // Checked by the publisher before it came here.
         let Ok(layout) = message.layout(&self.limits) else { return Err(Stop::NoMemory) };
         let bytes = layout.bytes();
         if bytes > CHUNK_BYTES - FIRST_RECORD {
-            return self.write_large(state, following, message, layout, place, waited);
+            return self.write_large(state, following, message, layout, place, waits);
         }
         let at = match self.appender.room(bytes) {
             Some(at) => at,
@@ -608,7 +608,7 @@ impl Core {
         if ask_filters {
             // SAFETY: just written, and the chunk is ours.
             let record = unsafe { Record::at(at as usize) };
-            if let Some(stop) = self.decide(state, following, record, waited) {
+            if let Some(stop) = self.decide(state, following, record, waits) {
                 return Err(stop);
             }
         }
@@ -627,7 +627,7 @@ impl Core {
         message: &NewMessage<'_>,
         layout: Layout,
         place: Place,
-        waited: Duration,
+        waits: &mut Waits,
     ) -> Result<usize, Stop> {
         if let Some(stop) = self.make_room(layout.bytes() + FIRST_RECORD) {
             return Err(stop);
@@ -639,7 +639,7 @@ impl Core {
         unsafe { message::write(at, message, layout, place) };
         // SAFETY: just written, and the block is ours.
         let record = unsafe { Record::at(at as usize) };
-        if let Some(stop) = self.decide(state, following, record, waited) {
+        if let Some(stop) = self.decide(state, following, record, waits) {
             chunk.release(1);
             return Err(stop);
         }
@@ -653,16 +653,20 @@ impl Core {
 
     /// How many of `wanted` messages can be published without dropping any for a subscription
     /// that is to be waited for. With a filter on such a subscription they go one by one.
-    fn room(&mut self, targets: &[Target], wanted: usize, waited: Duration) -> Result<Room, Stop> {
+    fn room(&mut self, targets: &[Target], wanted: usize, waits: &mut Waits) -> Result<Room, Stop> {
         let mut most = wanted;
         let mut ask_filters = false;
+        let mut blocked = None;
         for target in targets {
-            if !must_wait(&target.inbox, waited) {
+            if !waits.must_wait(&target.inbox) {
                 continue;
             }
             let room = target.lane.room(&mut self.held, most);
             if room == 0 && !target.filtered {
-                return Err(Stop::Blocked(Arc::clone(&target.inbox), Arc::clone(&target.lane)));
+                // The others that are full are waited for from now on as well.
+                waits.begin(&target.inbox);
+                blocked = blocked.or(Some(target));
+                continue;
             }
             // A filtered one may not want what there is no room for: look at each by itself.
             if room < most && target.filtered {
@@ -671,7 +675,10 @@ impl Core {
                 most = room;
             }
         }
-        Ok(Room { most, ask_filters })
+        match blocked {
+            Some(target) => Err(blocked_by(target)),
+            None => Ok(Room { most, ask_filters }),
+        }
     }
 
     /// Whether the publisher of `record` must wait for somebody first.
@@ -681,20 +688,22 @@ impl Core {
         state: &PartitionState,
         following: bool,
         record: Record<'_>,
-        waited: Duration,
+        waits: &mut Waits,
     ) -> Option<Stop> {
         if !state.may_block(following) {
             return None;
         }
+        let mut blocked = None;
         for target in state.targets(following) {
-            if must_wait(&target.inbox, waited)
+            if waits.must_wait(&target.inbox)
                 && target.lane.room(&mut self.held, 1) == 0
                 && target.inbox.interest.selects(record, &self.context)
             {
-                return Some(Stop::Blocked(Arc::clone(&target.inbox), Arc::clone(&target.lane)));
+                waits.begin(&target.inbox);
+                blocked = blocked.or(Some(target));
             }
         }
-        None
+        blocked.map(blocked_by)
     }
 
     /// Gives the next `count` records, whose addresses are in the log's slots, their sequences, and
@@ -878,11 +887,9 @@ impl Core {
     }
 }
 
-/// Whether a publisher that has waited so long must still wait for `inbox` to have room.
-#[inline]
-fn must_wait(inbox: &Inbox, waited: Duration) -> bool {
-    matches!(inbox.overflow, Overflow::Block { timeout } if timeout.is_none_or(|most| waited < most))
-        && inbox.state() == InboxState::Open
+#[cold]
+fn blocked_by(target: &Target) -> Stop {
+    Stop::Blocked(Arc::clone(&target.inbox), Arc::clone(&target.lane))
 }
 
 /// How many messages may be published at once.

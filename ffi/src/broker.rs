@@ -23,16 +23,18 @@ pub struct slipring_broker {
 }
 
 impl Drop for slipring_broker {
-    /// Closes it while its log is there.
+    /// Closes it while its log is there. One that is shared with Rust code has none, and goes on.
     fn drop(&mut self) {
-        self.log.during(|| self.broker.close(Duration::ZERO));
+        if self.log.is_on() {
+            self.log.during(|| self.broker.close(Duration::ZERO));
+        }
     }
 }
 
 impl From<Broker> for slipring_broker {
     /// The handle of a broker that Rust code of the same process has.
     fn from(broker: Broker) -> Self {
-        Self { broker }
+        Self { broker, log: Log::default() }
     }
 }
 

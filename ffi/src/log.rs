@@ -56,6 +56,11 @@ impl Log {
         Some(Self(Some(Dispatch::new(Listener { function, user, most }))))
     }
 
+    /// Whether events are told at all.
+    pub(crate) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Does `work`, and has its events told.
     #[inline]
     pub(crate) fn during<R>(&self, work: impl FnOnce() -> R) -> R {

@@ -65,6 +65,7 @@ const STEPS: &[Step] = &[
         cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
     }),
     step("tests and doc tests", None, tests),
+    step("long contracts", None, |_| long()),
     step("benches, once each", None, |_| benches()),
     step("examples", None, |_| examples()),
     step("docs", None, |_| docs()),
@@ -128,6 +129,15 @@ fn tests(missing: Missing) -> Result<(), String> {
         command.env("SLIPRING_NO_SKIP", "1");
     }
     shell::run(command)
+}
+
+/// The contracts that count: optimised, they go as far as they say, and unoptimised a tenth of it.
+fn long() -> Result<(), String> {
+    let tests = ["--test", "contract_lifecycle", "--test", "routing", "--test", "no_allocation"];
+    let names = ["--", "leave_no_memory", "a_million_cycles", "allocate"];
+    let all =
+        [&["test", "--profile", "long", "--package", "slipring"][..], &tests, &names].concat();
+    cargo(&all)
 }
 
 /// Without optimisation; those of routing would build their large tables for minutes.
