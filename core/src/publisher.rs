@@ -440,13 +440,13 @@ impl Topic {
         let layout = self.check(message)?;
         let partition = self.entry.partition(message.key);
         let shard = &self.engine.shards[partition.shard];
-        // Not through a closure: what it captures would go through memory.
-        let short =
-            shard.baton.enter().and_then(|mut core| core.append_one(partition, message, layout));
-        match short {
-            Some((offset, outcome)) => Ok(self.receipt(partition, offset, outcome)),
-            None => self.publish_as_holder(partition, message, layout, patience),
+        // Not through a closure: what it captures, and what it returns, would go through memory.
+        if let Some(mut core) = shard.baton.enter()
+            && let Some((offset, outcome)) = core.append_one(partition, message, layout)
+        {
+            return Ok(self.receipt(partition, offset, outcome));
         }
+        self.publish_as_holder(partition, message, layout, patience)
     }
 
     /// The rest of [`publish_one`](Self::publish_one), where the baton is not biased to this thread,
