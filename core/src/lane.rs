@@ -686,7 +686,14 @@ impl Lane {
                         return Polled { count: most - left, is_all };
                     }
                 };
-                let count = self.find(span, left, &mut addresses);
+                let latest = if span.count == 1 { self.latest(pins, span.first) } else { None };
+                let count = match latest {
+                    Some(address) => {
+                        addresses[0] = address;
+                        1
+                    }
+                    None => self.find(span, left, &mut addresses),
+                };
                 let block = &addresses[..count];
                 let Some(&first) = block.first() else { break };
                 if !pins.hold(first) {
@@ -715,6 +722,16 @@ impl Lane {
             }
             Polled { count: most - left, is_all: false }
         })
+    }
+
+    /// The address of the record at `sequence`, if that is the latest and in a chunk that `pins`
+    /// keep: found beside the log's head, which has just been read.
+    #[inline(always)]
+    fn latest(&self, pins: &Pins, sequence: u64) -> Option<usize> {
+        let latest = self.log.latest();
+        // SAFETY: it has been published, and the pins keep it: nothing else comes to its place.
+        let is_it = || unsafe { Record::at(latest) }.sequence_low() == sequence as u32;
+        (pins.hold(latest) && is_it()).then_some(latest)
     }
 
     /// Puts the addresses of the first of `span` into `addresses`: at most `most`, as far as they

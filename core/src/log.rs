@@ -39,11 +39,20 @@ const RECENT: usize = 16;
 /// What readers see of a log.
 #[derive(Debug)]
 pub struct Log {
-    head: CachePadded<AtomicU64>,
+    head: CachePadded<Head>,
     floor: CachePadded<Floor>,
     /// Whether a reader that follows the log has begun to wait.
     alert: CachePadded<AtomicBool>,
     pages: Box<[OnceLock<Box<[AtomicUsize]>>]>,
+}
+
+/// Where the log ends.
+#[derive(Debug)]
+struct Head {
+    next: AtomicU64,
+    /// Address of the latest record, or nearly: beside the sequence, so that a reader that comes for
+    /// one message need not fetch another line for it.
+    latest: AtomicUsize,
 }
 
 /// What changes with a chunk, and not with a message.
@@ -58,7 +67,15 @@ impl Log {
     /// The next sequence to be written.
     pub fn head(&self) -> u64 {
         // SYNC head-published: pairs with LogWriter::advance.
-        self.head.load(Ordering::Acquire)
+        self.head.next.load(Ordering::Acquire)
+    }
+
+    /// Address of a record that has been published, and perhaps is the latest: its sequence tells.
+    /// Valid while there is a token of its chunk.
+    #[inline(always)]
+    pub(crate) fn latest(&self) -> usize {
+        // SYNC head-published: pairs with LogWriter::advance.
+        self.head.latest.load(Ordering::Acquire)
     }
 
     /// The oldest sequence that is retained.
@@ -206,7 +223,10 @@ impl LogWriter {
     pub fn new(budget: usize, start: u64) -> Self {
         let window = (budget / MIN_RECORD).max(4 * CHUNK_BYTES / MIN_RECORD).next_power_of_two();
         let log = Log {
-            head: CachePadded::new(AtomicU64::new(start)),
+            head: CachePadded::new(Head {
+                next: AtomicU64::new(start),
+                latest: AtomicUsize::new(0),
+            }),
             floor: CachePadded::new(Floor {
                 low: AtomicU64::new(start),
                 filling: AtomicUsize::new(0),
@@ -240,7 +260,7 @@ impl LogWriter {
     pub fn append(&mut self, address: usize) {
         // SYNC slot-reused: pairs with Log::address.
         self.slots()[0].store(address, Ordering::Release);
-        self.advance(1);
+        self.show(address, 1);
     }
 
     /// Slots for the addresses of the records that come next, at least one. To be stored with
@@ -257,10 +277,17 @@ impl LogWriter {
     /// and shows them to readers.
     #[inline(always)]
     pub(crate) fn advance(&mut self, count: u64) {
+        self.show(self.address(self.next + count - 1), count);
+    }
+
+    #[inline(always)]
+    fn show(&mut self, latest: usize, count: u64) {
         self.next += count;
         debug_assert!(self.next - self.log.floor.low.load(Ordering::Relaxed) <= self.log.window());
+        // SYNC head-published: pairs with Log::latest.
+        self.log.head.latest.store(latest, Ordering::Release);
         // SYNC head-published: pairs with Log::head.
-        self.log.head.store(self.next, Ordering::Release);
+        self.log.head.next.store(self.next, Ordering::Release);
     }
 
     /// The address of the record at `sequence`, which has not expired.
