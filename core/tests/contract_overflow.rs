@@ -661,3 +661,30 @@ proptest! {
         }
     }
 }
+
+/// Goal: a publisher that waits for room goes on when what fills the queue has expired, though
+/// nothing of it is delivered.
+#[test]
+fn a_publisher_that_waits_goes_on_when_what_was_queued_expires() {
+    let watchdog = watchdog::watch(60);
+    let broker = Broker::builder().shards(1).memory_budget(1 << 18).build().unwrap();
+    let mut subscription = open(&broker, Overflow::Block { timeout: None }, 4);
+    let (topic, other) = (broker.topic("a").unwrap(), broker.topic("b").unwrap());
+    (0..4).for_each(|n| _ = publish(&topic, n));
+    thread::scope(|scope| {
+        let publisher = scope.spawn(|| publish(&topic, 4));
+        let payload = [0; 1000];
+        for _ in 0..1000 {
+            other.publish(&payload).unwrap();
+        }
+        // By then it sleeps, as a rule; if not, it finds the room by itself.
+        let asked = Instant::now();
+        watchdog.until("the publisher has had time to sleep", || {
+            asked.elapsed() > Duration::from_millis(20)
+        });
+        assert_eq!(take(&mut subscription), Ok(Lost(4)));
+        let received = subscription.recv().map(|message| number(message.payload()));
+        assert_eq!(received, Ok(4));
+        assert_eq!(publisher.join().unwrap().offset, 4);
+    });
+}

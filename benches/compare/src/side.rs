@@ -63,6 +63,7 @@ pub(crate) trait Side: Sync {
 
     /// G1 to G3: the calling thread fills the queue of one subscription, `batch` messages a publish,
     /// and empties it by polls of 256, again and again. Times of both.
+    #[cfg_attr(not(native), expect(dead_code, reason = "its section needs the C library"))]
     fn boundary(&self, messages: u64, batch: usize) -> (Duration, Duration);
 
     /// D7: single publishes to one topic and polls of its one subscription on the calling thread,
