@@ -15,7 +15,8 @@ from slipring import Broker
 
 def python(program: str, status: int = 0) -> str:
     """Runs a program to its end and gives what it printed."""
-    command = [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(program)]
+    # -P: the installed package, not the sources in the directory that this is run in.
+    command = [sys.executable, "-P", "-X", "faulthandler", "-c", textwrap.dedent(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
     assert "Fatal" not in done.stderr and "panicked" not in done.stderr, done.stderr
