@@ -353,6 +353,65 @@ impl From<RecvError> for TryRecvError {
     }
 }
 
+/// Why a message could not be settled, given back or kept longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AckError {
+    /// There is no lease on the message: it came from a subscription that delivers at most once, or
+    /// went to a handler, whose result settles it.
+    NotLeased,
+    /// The lease is over: its deadline has passed, or the message was settled or given back.
+    Stale,
+    /// The ack id is of another subscription, or from before it was sought or opened anew.
+    UnknownAckId,
+    /// The time is out of its range.
+    OutOfRange {
+        /// What was asked for, in milliseconds.
+        requested_ms: u64,
+        /// The least it can be, in milliseconds.
+        min_ms: u64,
+        /// The most it can be, in milliseconds.
+        max_ms: u64,
+    },
+    /// The message expired from the log.
+    Expired,
+    /// The dead letter could not be stored, and so the message was not settled.
+    DeadLetter(PublishError),
+    /// The subscription has ended.
+    Ended,
+    /// The call came from inside a filter function.
+    InsideFilter,
+    /// The process has forked and this is the child.
+    Forked,
+}
+
+impl fmt::Display for AckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotLeased => f.write_str("there is no lease on the message"),
+            Self::Stale => f.write_str("the lease is over"),
+            Self::UnknownAckId => f.write_str("the ack id is not of this subscription's present"),
+            Self::OutOfRange { requested_ms, min_ms, max_ms } => {
+                write!(f, "{requested_ms} ms is not in {min_ms}..={max_ms}")
+            }
+            Self::Expired => f.write_str("the message has expired from the log"),
+            Self::DeadLetter(error) => write!(f, "the dead letter could not be stored: {error}"),
+            Self::Ended => f.write_str("the subscription has ended"),
+            Self::InsideFilter => f.write_str("a filter function may not call the broker"),
+            Self::Forked => f.write_str("the broker was opened before this process was forked"),
+        }
+    }
+}
+
+impl std::error::Error for AckError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::DeadLetter(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
 /// Why a broker could not be made, or a topic not be managed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]

@@ -21,6 +21,7 @@
     )
 )]
 
+mod backoff;
 mod baton;
 mod breaker;
 #[cfg(not(slipring_loom))]
@@ -39,6 +40,8 @@ mod interest;
 mod kind;
 mod lane;
 mod leaf;
+mod lease;
+mod ledger;
 mod log;
 mod lossy;
 mod message;
@@ -56,7 +59,9 @@ mod recent;
 #[cfg(not(slipring_loom))]
 mod registry;
 mod ring;
+mod settled;
 mod shard;
+mod slab;
 mod snapshot;
 #[cfg(not(slipring_loom))]
 mod subscribe;
@@ -66,20 +71,23 @@ mod sync;
 mod topic;
 mod trie;
 mod wait;
+mod wheel;
 #[cfg(not(slipring_loom))]
 mod worker;
 
+pub use backoff::Backoff;
 pub use breaker::BreakerState;
 #[cfg(not(slipring_loom))]
 pub use broker::{Broker, BrokerBuilder, PartitionDescription, TopicDescription};
 pub use clock::{Clock, TestClock};
 pub use config::{CircuitBreaker, Overflow, Sequencer, Start, WaitStrategy, WhenFull};
 pub use error::{
-    ConfigError, InvalidFilter, InvalidMessage, InvalidName, NameRule, PublishError, RecvError,
-    SubscribeError, TryRecvError,
+    AckError, ConfigError, InvalidFilter, InvalidMessage, InvalidName, NameRule, PublishError,
+    RecvError, SubscribeError, TryRecvError,
 };
 pub use filter::{Filter, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
 pub use idle::Idle;
+pub use lease::{AckId, InvalidAckId};
 pub use message::{Attributes, Message, MessageId, NewMessage, OwnedMessage};
 #[cfg(not(slipring_loom))]
 pub use metrics::{Metrics, ShardMetrics, SubscriptionMetrics, TopicMetrics};
@@ -103,10 +111,12 @@ pub mod internals {
         Appender, CHUNK_BYTES, Chunk, Claim, ClaimArea, FIRST_RECORD, Pins, Pool,
     };
     pub use crate::kind::{ErrorKind, Kind};
+    pub use crate::ledger::{Grant, Ledger, Stale};
     pub use crate::log::{Log, LogWriter};
     #[cfg(slipring_loom)]
     pub use crate::model::*;
     pub use crate::recent::RECENT_CHANGES;
+    pub use crate::settled::Settled;
     pub use crate::snapshot::Snapshot;
     pub use crate::wait::{WaitCell, Waiter};
     /// The ring of `DropOldest`.
