@@ -16,12 +16,10 @@
 //!
 //! One consumer owns a ledger, or it is behind a lock: nothing here is shared.
 
+use crate::index::Index;
 use crate::settled::Settled;
 use crate::slab::{Lease, LeaseState, Slab, Slot};
 use crate::wheel::{LISTS, Wheel};
-use ahash::RandomState;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
@@ -42,8 +40,7 @@ pub struct Ledger {
     /// Behind the last message that was taken.
     next: u64,
     slab: Slab,
-    by_sequence: HashTable<Slot>,
-    hasher: RandomState,
+    by_sequence: Index,
     wheel: Wheel,
     /// Ordering keys of which a message has failed and is not settled.
     keys: HashMap<u32, Key>,
@@ -98,8 +95,7 @@ impl Ledger {
             settled: Settled::new(floor),
             next: floor,
             slab: Slab::new(WHEEL),
-            by_sequence: HashTable::new(),
-            hasher: RandomState::new(),
+            by_sequence: Index::default(),
             wheel: Wheel::default(),
             keys: HashMap::new(),
             leased: 0,
@@ -140,7 +136,7 @@ impl Ledger {
     /// Whether nothing needs to be asked about messages that come: none is unsettled.
     #[inline]
     pub fn is_quiet(&self) -> bool {
-        self.by_sequence.is_empty()
+        self.by_sequence.len() == 0
     }
 
     /// What was between the last message taken and `sequence` is not wanted.
@@ -343,13 +339,9 @@ impl Ledger {
         expired
     }
 
-    fn hash(&self, sequence: u64) -> u64 {
-        self.hasher.hash_one(sequence)
-    }
-
+    #[inline]
     fn find(&self, sequence: u64) -> Option<Slot> {
-        let is_it = |&slot: &Slot| self.slab.get(slot).sequence == sequence;
-        self.by_sequence.find(self.hash(sequence), is_it).copied()
+        self.by_sequence.get(sequence)
     }
 
     /// The lease of this generation, if it is not over.
@@ -364,19 +356,12 @@ impl Ledger {
 
     fn insert(&mut self, lease: Lease) -> Slot {
         let slot = self.slab.insert(lease);
-        let hash = self.hash(lease.sequence);
-        let Self { by_sequence, slab, hasher, .. } = self;
-        by_sequence.insert_unique(hash, slot, |&slot| hasher.hash_one(slab.get(slot).sequence));
+        self.by_sequence.insert(lease.sequence, slot);
         slot
     }
 
     fn remove(&mut self, sequence: u64) -> bool {
-        let hash = self.hash(sequence);
-        let Self { by_sequence, slab, hasher, .. } = self;
-        let rehash = |&slot: &Slot| hasher.hash_one(slab.get(slot).sequence);
-        let is_it = |&slot: &Slot| slab.get(slot).sequence == sequence;
-        let Entry::Occupied(entry) = by_sequence.entry(hash, is_it, rehash) else { return false };
-        let (slot, _) = entry.remove();
+        let Some(slot) = self.by_sequence.remove(sequence) else { return false };
         let Lease { key, state, .. } = *self.slab.get(slot);
         self.unlink(slot);
         self.slab.remove(slot);

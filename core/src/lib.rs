@@ -36,6 +36,7 @@ pub mod filter;
 mod fork;
 mod idle;
 mod inbox;
+mod index;
 mod interest;
 mod kind;
 mod lane;

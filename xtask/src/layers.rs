@@ -6,6 +6,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
     &["sync.rs"],
     &["error.rs", "event.rs", "fork.rs", "prefetch.rs", "contain.rs", "config.rs", "pin.rs"],
     &["backoff.rs", "settled.rs", "slab.rs", "wheel.rs", "lease.rs"],
+    &["index.rs"],
     &["ledger.rs"],
     &["kind.rs", "topic.rs", "filter.rs", "clock.rs", "wait.rs", "overlay.rs", "snapshot.rs"],
     &["path.rs", "leaf.rs", "recent.rs", "chunk.rs", "ring.rs", "lossy.rs", "idle.rs"],
