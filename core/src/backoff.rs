@@ -62,7 +62,7 @@ impl Backoff {
             return pause;
         }
         let ns = pause.as_nanos() as u64;
-        Duration::from_nanos(ns - (u128::from(ns / 2) * u128::from(random) >> 32) as u64)
+        Duration::from_nanos(ns - ((u128::from(ns / 2) * u128::from(random)) >> 32) as u64)
     }
 }
 

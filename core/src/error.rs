@@ -236,8 +236,21 @@ pub enum SubscribeError {
         /// Byte position of the first character that is not allowed.
         position: usize,
     },
-    /// A subscription of this name exists.
+    /// A subscription of this name exists, and has a consumer.
     NameInUse,
+    /// A subscription of this name exists, with other patterns or another delivery mode.
+    Different,
+    /// The name of the topic for dead letters is not valid.
+    InvalidDeadLetterTopic(InvalidName),
+    /// A setting is out of its range.
+    OutOfRange {
+        /// Its name.
+        setting: &'static str,
+        /// The least it can be.
+        min: u64,
+        /// The most it can be.
+        max: u64,
+    },
     /// The capacity is 0 or above 2^24.
     Capacity {
         /// What was asked for.
@@ -263,6 +276,13 @@ impl fmt::Display for SubscribeError {
                 "invalid subscription name at byte {position}: 1 to 255 of [A-Za-z0-9._~+%-]"
             ),
             Self::NameInUse => f.write_str("a subscription of this name exists"),
+            Self::Different => {
+                f.write_str("the subscription of this name has other patterns or another mode")
+            }
+            Self::InvalidDeadLetterTopic(error) => error.fmt(f),
+            Self::OutOfRange { setting, min, max } => {
+                write!(f, "{setting} must be in {min}..={max}")
+            }
             Self::Capacity { requested } => {
                 write!(f, "capacity {requested} is not in 1..=16777216")
             }
@@ -412,6 +432,33 @@ impl std::error::Error for AckError {
     }
 }
 
+/// Why a subscription could not be sought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SeekError {
+    /// It delivers at most once: what it has handed over is gone.
+    AtMostOnce,
+    /// It has ended, or the broker has.
+    Ended,
+    /// The call came from inside a filter function.
+    InsideFilter,
+    /// The process has forked and this is the child.
+    Forked,
+}
+
+impl fmt::Display for SeekError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AtMostOnce => "a subscription that delivers at most once cannot be sought",
+            Self::Ended => "the subscription has ended",
+            Self::InsideFilter => "a filter function may not call the broker",
+            Self::Forked => "the broker was opened before this process was forked",
+        })
+    }
+}
+
+impl std::error::Error for SeekError {}
+
 /// Why a broker could not be made, or a topic not be managed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -431,6 +478,12 @@ pub enum ConfigError {
     TopicExists,
     /// The topic does not exist.
     UnknownTopic,
+    /// There is no subscription of this name.
+    UnknownSubscription,
+    /// The subscription has a consumer.
+    SubscriptionInUse,
+    /// The subscription delivers at most once.
+    AtMostOnce,
     /// The broker cannot be called: see the reason.
     Unavailable(PublishError),
     /// A thread could not be started.
@@ -446,6 +499,9 @@ impl fmt::Display for ConfigError {
             Self::InvalidName(error) => error.fmt(f),
             Self::TopicExists => f.write_str("the topic exists"),
             Self::UnknownTopic => f.write_str("no such topic"),
+            Self::UnknownSubscription => f.write_str("no such subscription"),
+            Self::SubscriptionInUse => f.write_str("the subscription has a consumer"),
+            Self::AtMostOnce => f.write_str("the subscription delivers at most once"),
             Self::Unavailable(error) => error.fmt(f),
             Self::NoThread => f.write_str("a thread could not be started"),
         }

@@ -12,6 +12,11 @@
 //! the last few into the ring and the lane is live, with nothing missed and nothing twice, however
 //! fast others publish meanwhile.
 //!
+//! Where messages are delivered at least once, a lane whose ring is full *falls back*: the holder
+//! leaves that message and all that follow in the log, notes where they begin, and marks the end of
+//! the ring as a loss would be. The reader comes to the mark after what is in the ring, and
+//! catches up from there. So the mark costs a lane that loses instead nothing.
+//!
 //! Pair `cursor-moved`: a swap or store of the cursor / its load. Whoever moves the cursor over a
 //! record owns that record: to deliver it, or to count it as expired.
 #![expect(unsafe_code, reason = "two cells with one owner each; records behind tokens")]
@@ -68,6 +73,8 @@ struct WriteSide {
     full_since: Option<(u64, u64)>,
     /// How the holder decides about records that the reader has not taken from the log.
     scan: Scan,
+    /// Whether it falls back to the log when its ring is full.
+    falls_back: bool,
 }
 
 /// What the holder does with a message for this lane.
@@ -99,18 +106,20 @@ struct ReadSide {
     queue: ReadQueue,
     pins: Pins,
     catch_up: Option<CatchUp>,
+    /// How much of `Lane::expired_unread` has been told.
+    told: u64,
     /// Found expired in the ring and not told yet.
     expired: u64,
+    /// As in the write side.
+    falls_back: bool,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct CatchUp {
     scan: Scan,
     /// Taken from the log, with a token each: from `at` on.
     taken: Vec<usize>,
     at: usize,
-    /// How much of `Lane::expired_unread` has been told.
-    told: u64,
     /// The lane is live; only a loss before that has still to be told.
     is_over: bool,
 }
@@ -172,6 +181,10 @@ pub(crate) struct Lane {
     expired_unread: AtomicU64,
     /// The log's head when the subscription began.
     began_at: u64,
+    /// The first sequence that it may get.
+    pub(crate) origin: u64,
+    /// The first message that was taken and is not settled; `u64::MAX` if there is none.
+    unsettled: AtomicU64,
     /// When the first message was published that it may get from the log, if there is one.
     first_us: Option<u64>,
     /// Moved into the ring by the holder, of those published before that.
@@ -201,6 +214,8 @@ pub(crate) struct Pushed(u64);
 
 impl Pushed {
     const DISCONNECT: u64 = 1 << 63;
+    const FELL_BACK: u64 = 1 << 62;
+    const SPECIAL: u64 = Self::DISCONNECT | Self::FELL_BACK;
 
     #[inline]
     fn new(enqueued: usize, dropped: usize) -> Self {
@@ -214,7 +229,12 @@ impl Pushed {
 
     #[inline]
     pub(crate) fn dropped(self) -> u64 {
-        (self.0 & !Self::DISCONNECT) >> 32
+        (self.0 & !Self::SPECIAL) >> 32
+    }
+
+    /// The queue was full, and from now on the reader takes what comes from the log.
+    pub(crate) fn fell_back(self) -> bool {
+        self.0 & Self::FELL_BACK != 0
     }
 
     /// The queue has been full for longer than the subscription allows: it ends.
@@ -259,6 +279,7 @@ impl Lane {
         subscription: u64,
         capacity: usize,
         overflow: Overflow,
+        falls_back: bool,
         log: PlainArc<Log>,
         replay: Option<Replay>,
     ) -> Self {
@@ -286,9 +307,9 @@ impl Lane {
             scan: scan.clone(),
             taken: Vec::new(),
             at: 0,
-            told: 0,
             is_over: false,
         });
+        let origin = if state == LaneState::CatchingUp { cursor } else { began_at };
         Self {
             shard,
             subscription,
@@ -297,12 +318,15 @@ impl Lane {
                 state,
                 full_since: None,
                 scan,
+                falls_back,
             })),
             read: CachePadded::new(UnsafeCell::new(ReadSide {
                 queue: read_queue,
                 pins: Pins::default(),
                 catch_up,
+                told: 0,
                 expired: 0,
+                falls_back,
             })),
             gauge,
             log,
@@ -310,6 +334,8 @@ impl Lane {
             is_live: AtomicBool::new(state == LaneState::Live),
             expired_unread: AtomicU64::new(0),
             began_at,
+            origin,
+            unsettled: AtomicU64::new(u64::MAX),
             first_us,
             replay_moved: Counter::default(),
             written: CachePadded::default(),
@@ -392,6 +418,9 @@ impl Lane {
                         ring.push(&addresses[..fits]);
                     }
                     let lost = count - fits;
+                    if side.falls_back {
+                        return self.fall_back(side, addresses[fits], count, fits);
+                    }
                     ring.lose(lost as u64);
                     self.overflow(side, lost, fits, overflow, now_us)
                 }
@@ -444,6 +473,60 @@ impl Lane {
         if disconnect { Pushed(pushed.0 | Pushed::DISCONNECT) } else { pushed }
     }
 
+    /// From the record at `address` on, the last of `count` that are not among the first `fits` of
+    /// them, the reader takes what comes from the log.
+    #[cold]
+    fn fall_back(&self, side: &mut WriteSide, address: usize, count: usize, fits: usize) -> Pushed {
+        // SAFETY: the caller has just put it into the log.
+        let record = unsafe { Record::at(address) };
+        let head = self.log.head();
+        let cursor = head - u64::from((head as u32).wrapping_sub(record.sequence_low()));
+        // SYNC cursor-moved: nobody else moves it while the lane is live. The reader sees it with
+        // the mark (loss-told).
+        self.cursor.store(cursor, Ordering::Release);
+        self.is_live.store(false, Ordering::Relaxed);
+        self.written.deferred.add((count - fits) as u64);
+        side.state = LaneState::CatchingUp;
+        if let WriteQueue::Plain(ring) = &mut side.queue {
+            ring.lose(1);
+        }
+        Pushed(Pushed::new(count, 0).0 | Pushed::FELL_BACK)
+    }
+
+    /// Messages that were left in the log and that nobody has taken.
+    fn deferred_left(&self) -> u64 {
+        let gone = self.counted.undeferred.get()
+            + self.written.moved.get()
+            + self.written.deferred_expired.get();
+        self.written.deferred.get().saturating_sub(gone)
+    }
+
+    /// The record at `sequence`, which was taken before, with a token among the pins; `None` if it
+    /// has expired. Its slot or token is not counted again.
+    pub(crate) fn again(&self, reader: &mut Reader, sequence: u64) -> Option<usize> {
+        let pinned = epoch::pin();
+        let address = self.log.record(sequence, &pinned)?;
+        Chunk::of(address).grant(1);
+        self.read_side(reader, |side| side.pins.add(address));
+        Some(address)
+    }
+
+    /// The oldest sequence that its log retains.
+    pub(crate) fn low(&self) -> u64 {
+        self.log.low()
+    }
+
+    /// Notes the first message that was taken and is not settled.
+    pub(crate) fn note_unsettled(&self, sequence: Option<u64>) {
+        // Release: whoever sees it sees that the message's token may be gone.
+        self.unsettled.store(sequence.unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    /// Whether a message below `end` was taken and is not settled.
+    pub(crate) fn is_unsettled(&self, end: u64) -> bool {
+        self.unsettled.load(Ordering::Acquire) < end
+    }
+
     /// Nothing is pushed from now on.
     pub(crate) fn end(&self, held: &mut Held) {
         self.write_side(held, |side| side.state = LaneState::Dead);
@@ -463,11 +546,7 @@ impl Lane {
             Gauge::Plain(gauge) => gauge.depth(),
             Gauge::Lossy(gauge) => gauge.depth(),
         };
-        let left = self.written.deferred.get();
-        let gone = self.counted.undeferred.get()
-            + self.written.moved.get()
-            + self.written.deferred_expired.get();
-        ring + self.counted.buffered.get() + left.saturating_sub(gone)
+        ring + self.counted.buffered.get() + self.deferred_left()
     }
 
     /// A time before which nothing was published that is queued, for a subscription that began at
@@ -545,6 +624,9 @@ impl Lane {
                         }
                         ring::Slot::Loss(lost) => {
                             ring.acknowledge_loss(lost);
+                            if side.falls_back {
+                                continue;
+                            }
                             break Next::Lagged(lost);
                         }
                         ring::Slot::Empty => {
@@ -553,6 +635,13 @@ impl Lane {
                                 break Next::Empty;
                             }
                             ring.acknowledge_loss(lost);
+                            if side.falls_back {
+                                side.catch_up = Some(CatchUp::default());
+                                if side.expired > 0 {
+                                    break Next::Lagged(0);
+                                }
+                                return self.next_from_log(side, interest, context);
+                            }
                             break Next::Lagged(lost);
                         }
                     }
@@ -615,7 +704,7 @@ impl Lane {
         context: &'a Arc<Context>,
     ) -> Message<'a> {
         // SAFETY: the token is given back only with the reader borrowed exclusively.
-        Message { record: unsafe { Record::at(address) }, context }
+        Message { record: unsafe { Record::at(address) }, context, lease: None }
     }
 
     /// Gives the slots of what was taken back to the writer.
@@ -649,6 +738,18 @@ impl Lane {
         context: &Arc<Context>,
     ) -> Look {
         self.read_side(reader, |side| {
+            if side.falls_back
+                && side.catch_up.is_none()
+                && side.expired == 0
+                && let ReadQueue::Plain(ring) = &mut side.queue
+            {
+                let lost = ring.loss_at_end();
+                if lost > 0 {
+                    ring.acknowledge_loss(lost);
+                    side.catch_up = Some(CatchUp::default());
+                }
+            }
+            let told = side.told;
             let Some(catch_up) = &mut side.catch_up else {
                 let is_empty = side.expired == 0
                     && match &side.queue {
@@ -664,7 +765,7 @@ impl Lane {
                     return Look::Something;
                 }
                 let cursor = self.settled_cursor();
-                if self.expired_unread.load(Ordering::Acquire) > catch_up.told {
+                if catch_up.is_over || self.expired_unread.load(Ordering::Acquire) > told {
                     return Look::Something;
                 }
                 let head = self.log.head();
@@ -693,7 +794,9 @@ impl Lane {
         let low = self.log.low();
         self.read_side(reader, |side| {
             let special = Polled { count: 0, is_all: false };
-            let ReadSide { queue: ReadQueue::Plain(ring), pins, catch_up: None, expired: 0 } = side
+            let ReadSide {
+                queue: ReadQueue::Plain(ring), pins, catch_up: None, expired: 0, ..
+            } = side
             else {
                 return special;
             };
@@ -718,7 +821,7 @@ impl Lane {
             };
             let count = ring.drain(most, CHUNK_MASK, left, &mut *released, |address| {
                 // SAFETY: its token was taken with it.
-                f(Message { record: unsafe { Record::at(address) }, context })
+                f(Message { record: unsafe { Record::at(address) }, context, lease: None })
             });
             Polled { count, is_all: ring.is_empty() }
         })
@@ -751,7 +854,8 @@ impl Lane {
         loop {
             let Some(catch_up) = &mut side.catch_up else { return Next::Empty };
             if catch_up.is_over {
-                let lost = self.untold(catch_up);
+                let lost = self.untold(side.told);
+                side.told += lost;
                 side.catch_up = None;
                 return Next::Lagged(lost);
             }
@@ -765,9 +869,9 @@ impl Lane {
             catch_up.taken.clear();
             catch_up.at = 0;
             let cursor = self.settled_cursor();
-            let lost = self.untold(catch_up);
+            let lost = self.untold(side.told);
             if lost > 0 {
-                catch_up.told += lost;
+                side.told += lost;
                 return Next::Lagged(lost);
             }
             let head = self.log.head();
@@ -779,8 +883,8 @@ impl Lane {
     }
 
     /// How much expired unread and has not been told.
-    fn untold(&self, catch_up: &CatchUp) -> u64 {
-        self.expired_unread.load(Ordering::Acquire) - catch_up.told
+    fn untold(&self, told: u64) -> u64 {
+        self.expired_unread.load(Ordering::Acquire) - told
     }
 
     /// The cursor, when no holder is counting.
@@ -941,7 +1045,7 @@ impl Lane {
     pub(crate) fn leave_log(&self, reader: &mut Reader) {
         self.read_side(reader, |side| match &mut side.catch_up {
             // Between the reader's last look and going live; told before what is in the ring.
-            Some(catch_up) if self.untold(catch_up) > 0 => catch_up.is_over = true,
+            Some(catch_up) if self.untold(side.told) > 0 => catch_up.is_over = true,
             catch_up => *catch_up = None,
         });
     }
@@ -950,49 +1054,59 @@ impl Lane {
     pub(crate) fn discard(&self, reader: &mut Reader) {
         self.read_side(reader, |side| {
             let mut discarded = 0;
-            if let Some(catch_up) = side.catch_up.take() {
-                for address in &catch_up.taken[catch_up.at..] {
-                    side.pins.add(*address);
-                    discarded += 1;
-                }
+            if side.falls_back || side.catch_up.is_some() {
                 // What the holder deferred and nobody took; it defers nothing any more.
-                let gone = self.counted.undeferred.get()
-                    + self.written.moved.get()
-                    + self.written.deferred_expired.get();
-                let left = self.written.deferred.get().saturating_sub(gone);
+                let left = self.deferred_left();
                 self.counted.undeferred.add(left);
                 discarded += left;
             }
-            match &mut side.queue {
-                ReadQueue::Plain(ring) => loop {
-                    match ring.peek() {
-                        ring::Slot::Word(address) => {
-                            ring.advance();
-                            side.pins.add(address);
-                            discarded += 1;
-                        }
-                        ring::Slot::Loss(lost) => ring.acknowledge_loss(lost),
-                        ring::Slot::Empty => break ring.release(),
-                    }
-                },
-                ReadQueue::Lossy { ring, taken, at, .. } => loop {
-                    for &address in &taken[*at..] {
-                        side.pins.add(address);
-                        discarded += 1;
-                    }
-                    *at = 0;
-                    taken.resize(LOSSY_BATCH, 0);
-                    let (count, _) = ring.take(taken);
-                    taken.truncate(count);
-                    if count == 0 {
-                        break;
-                    }
-                },
-            }
+            discarded += self.drop_queued(side);
             side.pins.flush();
             self.counted.buffered.set(0);
             self.counted.discarded.add(discarded);
         });
+    }
+
+    /// Takes all that is queued for the reader and not delivered; how much that was.
+    fn drop_queued(&self, side: &mut ReadSide) -> u64 {
+        let mut dropped = 0;
+        if let Some(catch_up) = side.catch_up.take() {
+            for address in &catch_up.taken[catch_up.at..] {
+                side.pins.add(*address);
+                dropped += 1;
+            }
+        }
+        match &mut side.queue {
+            ReadQueue::Plain(ring) => loop {
+                match ring.peek() {
+                    ring::Slot::Word(address) => {
+                        ring.advance();
+                        side.pins.add(address);
+                        dropped += 1;
+                    }
+                    ring::Slot::Loss(lost) => ring.acknowledge_loss(lost),
+                    ring::Slot::Empty => {
+                        let lost = ring.loss_at_end();
+                        ring.acknowledge_loss(lost);
+                        break ring.release();
+                    }
+                }
+            },
+            ReadQueue::Lossy { ring, taken, at, .. } => loop {
+                for &address in &taken[*at..] {
+                    side.pins.add(address);
+                    dropped += 1;
+                }
+                *at = 0;
+                taken.resize(LOSSY_BATCH, 0);
+                let (count, _) = ring.take(taken);
+                taken.truncate(count);
+                if count == 0 {
+                    break;
+                }
+            },
+        }
+        dropped
     }
 }
 

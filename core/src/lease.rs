@@ -1,6 +1,7 @@
 //! Leases as consumers hold them: ack ids, and what can be done by one.
 
 use crate::error::AckError;
+use crate::sync::PlainArc as Arc;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
@@ -96,6 +97,16 @@ impl FromStr for AckId {
         // Also refuses numbers that were written another way.
         if id.to_bytes() == bytes { Ok(id) } else { Err(InvalidAckId { position }) }
     }
+}
+
+/// A delivery that is to be settled.
+#[derive(Debug, Clone)]
+pub(crate) struct Leased {
+    pub(crate) id: AckId,
+    /// Counted from 1.
+    pub(crate) attempt: u32,
+    /// `None` where the handler's result settles it.
+    pub(crate) by: Option<Arc<dyn Settle>>,
 }
 
 /// What settles messages: a subscription, as its messages know it.

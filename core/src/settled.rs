@@ -121,10 +121,12 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
         #[test]
         fn it_holds_what_a_plain_set_holds(
             start in 0u64..3,
-            steps in prop::collection::vec((0u64..400, 0u64..40, any::<bool>()), 0..120),
+            steps in prop::collection::vec((0u64..400, 0u64..40, any::<bool>()), 0..60),
             stretch in prop::sample::select(vec![1, 700]),
         ) {
             let mut settled = Settled::new(start);

@@ -9,7 +9,7 @@
 use crate::baton::{Baton, Guarded};
 use crate::chunk::{Appender, CHUNK_BYTES, Claim, ClaimArea, FIRST_RECORD, Pool};
 use crate::clock::{Clock, Stamps};
-use crate::config::{Limits, Overflow, WhenFull};
+use crate::config::{Overflow, WhenFull};
 use crate::inbox::{Inbox, InboxState};
 use crate::lane::{Held, Lane, Pushed, Replay};
 use crate::log::{Log, LogWriter};
@@ -19,6 +19,7 @@ use crate::snapshot::Snapshot;
 use crate::sync::{Arc, Counter, PlainArc, UnsafeCell, light_fence};
 use crate::trie::Trie;
 use arrayvec::ArrayVec;
+use std::collections::HashMap;
 use std::time::Duration;
 
 /// Messages that are pushed to a lane in one go.
@@ -62,7 +63,6 @@ impl Shard {
     pub(crate) fn new(
         index: usize,
         memory: Memory<'_>,
-        limits: Limits,
         clock: Clock,
         context: &Arc<Context>,
         routing: &PlainArc<Snapshot<Routes>>,
@@ -77,12 +77,12 @@ impl Shard {
             appender: Appender::new(Arc::clone(pool)),
             pool: Arc::clone(pool),
             when_full,
-            limits,
             stamps: Stamps::new(clock),
             context: Arc::clone(context),
             routing: PlainArc::clone(routing),
             errands: Vec::new(),
             catching_up: Vec::new(),
+            settling: HashMap::new(),
             closed: false,
             figures: PlainArc::clone(&figures),
         };
@@ -199,7 +199,6 @@ pub(crate) struct Core {
     appender: Appender,
     pool: Arc<Pool>,
     when_full: WhenFull,
-    limits: Limits,
     stamps: Stamps,
     context: Arc<Context>,
     routing: PlainArc<Snapshot<Routes>>,
@@ -207,6 +206,9 @@ pub(crate) struct Core {
     errands: Vec<Arc<Inbox>>,
     /// Subscriptions that read the log and must be told what expires.
     catching_up: Vec<(Arc<Inbox>, Arc<Lane>)>,
+    /// Lanes whose messages are settled later, by subscription: where the broker refuses rather
+    /// than to forget, what they have not settled does not expire.
+    settling: HashMap<u64, Arc<Lane>>,
     closed: bool,
     figures: PlainArc<ShardFigures>,
 }
@@ -311,7 +313,11 @@ impl Core {
     #[inline(never)]
     fn push_specially(&mut self, target: &Target, address: usize, now_us: u64) -> Pushed {
         let (lane, overflow) = (&target.lane, target.inbox.overflow);
-        lane.push(&mut self.held, &[address], &mut self.appender, overflow, now_us)
+        let pushed = lane.push(&mut self.held, &[address], &mut self.appender, overflow, now_us);
+        if pushed.fell_back() {
+            self.catching_up.push((Arc::clone(&target.inbox), Arc::clone(lane)));
+        }
+        pushed
     }
 
     #[cold]
@@ -461,6 +467,9 @@ impl Core {
             trie.for_each_match(&partition.topic, |_, inbox| {
                 if inbox.state() == InboxState::Open {
                     let lane = inbox.make_lane(partition.shard, self.log.log(), None);
+                    if inbox.is_settled_later() {
+                        self.settling.insert(inbox.id, Arc::clone(lane));
+                    }
                     state.route.push(Target {
                         inbox: Arc::clone(inbox),
                         lane: Arc::clone(lane),
@@ -542,7 +551,7 @@ impl Core {
     ) -> Option<Stop> {
         let message = messages.first()?;
         // Checked by the publisher before it came here.
-        let Ok(layout) = message.layout(&self.limits) else { return Some(Stop::NoMemory) };
+        let Ok(layout) = message.measure() else { return Some(Stop::NoMemory) };
         let bytes = layout.bytes();
         if bytes > CHUNK_BYTES - FIRST_RECORD {
             return self.write_large(state, message, layout, place, waited, group);
@@ -694,7 +703,9 @@ impl Core {
             if pushed != Pushed::default() && target.inbox.arrivals.is_armed() {
                 self.wake(target);
             }
-            if pushed.disconnect() {
+            if pushed.fell_back() {
+                self.catching_up.push((Arc::clone(&target.inbox), Arc::clone(&target.lane)));
+            } else if pushed.disconnect() {
                 target.inbox.advance(InboxState::Disconnected);
                 self.errands.push(Arc::clone(&target.inbox));
                 tracing::warn!(
@@ -758,7 +769,8 @@ impl Core {
             let Some((low, end, only_retained)) = self.log.oldest() else { break };
             if self.when_full == WhenFull::Refuse {
                 let unread = self.catching_up.iter().any(|(_, lane)| lane.awaits(end));
-                if unread || !only_retained {
+                let unsettled = self.settling.values().any(|lane| lane.is_unsettled(end));
+                if unread || unsettled || !only_retained {
                     return Some(Stop::Full);
                 }
             }
@@ -782,6 +794,9 @@ impl Core {
         let cursor = replay.cursor.max(self.log.log().low());
         let replay = Replay { cursor, ..replay };
         let lane = inbox.make_lane(self.held.shard, self.log.log(), Some(replay));
+        if inbox.is_settled_later() {
+            self.settling.insert(inbox.id, Arc::clone(lane));
+        }
         self.catching_up.push((Arc::clone(inbox), Arc::clone(lane)));
     }
 
@@ -805,6 +820,7 @@ impl Core {
         if let Some(lane) = inbox.lane(self.held.shard) {
             lane.end(&mut self.held);
         }
+        self.settling.remove(&inbox.id);
         self.catching_up.retain(|(other, _)| other.id != inbox.id);
     }
 

@@ -17,6 +17,8 @@
 //! | running, with news | its worker, to queued |
 //! | ended: unsubscribed or closed | nobody |
 
+use crate::acked::Verdict;
+use crate::acks::Acks;
 use crate::breaker::{Breaker, BreakerState};
 use crate::clock::Clock;
 use crate::config::{CircuitBreaker, WaitStrategy};
@@ -53,27 +55,63 @@ const SLICE: usize = 256;
 /// Looks in vain at a task's inbox before its worker leaves it.
 const LINGER: u32 = 200;
 
-/// What a handler returned, as text where it failed.
-pub(crate) type Handled = Result<(), String>;
+/// What a handler makes of a message. All but success counts as a failure; where messages are
+/// delivered at most once, that is all it does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a binding gives each its number")]
+pub enum Handled {
+    /// It is done with.
+    Success,
+    /// It is to be delivered again after the subscription's [`Backoff`](crate::Backoff), unless this
+    /// was its last attempt; then it goes to the dead letters.
+    Retry {
+        /// Why, in words.
+        reason: String,
+    },
+    /// It goes to the dead letters.
+    DeadLetter {
+        /// Why, in words: the first 1,024 bytes are kept with it.
+        reason: String,
+    },
+}
 
-/// What can be returned by a handler: nothing, or a result whose error counts as a failure.
+impl Handled {
+    /// To be delivered again, because of `reason`.
+    pub fn retry(reason: impl fmt::Display) -> Self {
+        Self::Retry { reason: reason.to_string() }
+    }
+
+    /// To be given up on, because of `reason`.
+    pub fn dead_letter(reason: impl fmt::Display) -> Self {
+        Self::DeadLetter { reason: reason.to_string() }
+    }
+}
+
+/// What can be returned by a handler: nothing, a [`Handled`], or a result whose error is a reason
+/// to try again.
 pub trait HandlerResult {
-    /// Nothing, or why it failed.
-    ///
-    /// # Errors
-    /// The error's text.
-    fn into_handled(self) -> Result<(), String>;
+    /// What it makes of the message.
+    fn into_handled(self) -> Handled;
 }
 
 impl HandlerResult for () {
-    fn into_handled(self) -> Result<(), String> {
-        Ok(())
+    fn into_handled(self) -> Handled {
+        Handled::Success
+    }
+}
+
+impl HandlerResult for Handled {
+    fn into_handled(self) -> Handled {
+        self
     }
 }
 
 impl<E: fmt::Display> HandlerResult for Result<(), E> {
-    fn into_handled(self) -> Result<(), String> {
-        self.map_err(|error| error.to_string())
+    fn into_handled(self) -> Handled {
+        match self {
+            Ok(()) => Handled::Success,
+            Err(error) => Handled::retry(error),
+        }
     }
 }
 
@@ -145,6 +183,7 @@ impl fmt::Debug for Running {
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) inbox: Arc<Inbox>,
+    pub(crate) acks: Option<Arc<Acks>>,
     pool: std::sync::Weak<Workers>,
     state: AtomicU8,
     /// Taken by whoever made the state ACTIVE; `None` when the task has ended for good.
@@ -167,6 +206,7 @@ impl Task {
     pub(crate) fn new(receiver: Receiver, config: TaskConfig, pool: &Arc<Workers>) -> Arc<Self> {
         Arc::new(Self {
             inbox: Arc::clone(&receiver.inbox),
+            acks: receiver.acked.as_ref().map(|acked| Arc::clone(&acked.acks)),
             pool: Arc::downgrade(pool),
             state: AtomicU8::new(IDLE),
             running: Mutex::new(Some(Running {
@@ -298,10 +338,12 @@ impl Task {
                 Next::Lagged(lost) => tell_loss(self.inbox.id, &mut running.on_lagged, lost),
                 Next::Empty | Next::CaughtUp => {
                     running.receiver.done_with_all();
+                    running.receiver.end_slice();
                     return After::Empty;
                 }
             }
         }
+        running.receiver.end_slice();
         After::More
     }
 
@@ -311,10 +353,20 @@ impl Task {
         let message = running.receiver.message(address);
         let handler = &mut running.handler;
         match catch_unwind(AssertUnwindSafe(|| handler(&message))) {
-            Ok(Ok(())) => running.breaker.record(true, || clock.now()),
-            Ok(Err(reason)) => {
+            Ok(Handled::Success) => {
+                running.receiver.settle(address, Verdict::Success);
+                running.breaker.record(true, || clock.now())
+            }
+            Ok(Handled::Retry { reason }) => {
                 self.failures.add(1);
                 report(self.inbox.id, &mut running.on_error, message, &reason, false);
+                running.receiver.settle(address, Verdict::Retry { reason: &reason });
+                running.breaker.record(false, || clock.now())
+            }
+            Ok(Handled::DeadLetter { reason }) => {
+                self.failures.add(1);
+                report(self.inbox.id, &mut running.on_error, message, &reason, false);
+                running.receiver.settle(address, Verdict::DeadLetter { reason: &reason });
                 running.breaker.record(false, || clock.now())
             }
             Err(panic) => {
@@ -322,6 +374,7 @@ impl Task {
                 self.panics.add(1);
                 let reason = panic_text(&*panic);
                 report(self.inbox.id, &mut running.on_error, message, reason, true);
+                running.receiver.settle(address, Verdict::Retry { reason });
                 drop_quietly(panic);
                 running.breaker.record(false, || clock.now())
             }
@@ -331,7 +384,10 @@ impl Task {
     /// Goes to sleep until something arrives; false if it has already.
     fn sleep(self: &Arc<Self>) -> bool {
         self.inbox.arrivals.prepare(Waiter::Work(Arc::clone(self) as _));
-        let is_empty = self.lock().as_mut().is_none_or(|running| running.receiver.is_empty());
+        let is_empty = self.lock().as_mut().is_none_or(|running| {
+            running.receiver.set_alarm();
+            running.receiver.is_empty()
+        });
         if !is_empty || self.inbox.state() == InboxState::Ended {
             self.inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Work(_)));
             return false;
@@ -357,7 +413,10 @@ impl Task {
                     let park = self.lock().as_mut().is_some_and(|running| running.idle.pause());
                     if park {
                         self.inbox.arrivals.prepare(Waiter::this_thread());
-                        let is_empty = self.lock().as_mut().is_none_or(|r| r.receiver.is_empty());
+                        let is_empty = self.lock().as_mut().is_none_or(|running| {
+                            running.receiver.set_alarm();
+                            running.receiver.is_empty()
+                        });
                         if is_empty && self.inbox.state() == InboxState::Open {
                             thread::park();
                         }

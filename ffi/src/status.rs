@@ -90,6 +90,9 @@ fn status_of(kind: ErrorKind) -> slipring_status {
         ErrorKind::Timeout => SLIPRING_TIMEOUT,
         ErrorKind::TopicDeleted => SLIPRING_EDELETED,
         ErrorKind::TopicExists => SLIPRING_EEXIST,
+        // Nothing of this ABI seeks: only a caller that did could meet it.
+        ErrorKind::AtMostOnce => SLIPRING_EINVAL,
+        ErrorKind::UnknownSubscription => SLIPRING_ENOSUBSCRIPTION,
         ErrorKind::UnknownTopic => SLIPRING_ENOTOPIC,
         ErrorKind::WouldBlock => SLIPRING_WOULD_BLOCK,
     }

