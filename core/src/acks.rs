@@ -398,7 +398,7 @@ impl Acks {
 
     /// The message at `sequence` of `shard`, if it is still in the log.
     fn read(&self, shard: usize, sequence: u64) -> Option<OwnedMessage> {
-        self.engine.shards[shard].log.keep(sequence, &self.engine.context)
+        self.engine.shards[shard].log.keep_message(sequence, &self.engine.context)
     }
 
     /// Changes the ledger of `shard`, and wakes the consumer if that has made something due, or

@@ -56,7 +56,8 @@ pub enum Overflow {
     /// The publisher waits until there is room; after `timeout` the message is dropped for this
     /// subscription. `None` waits for as long as it takes.
     Block {
-        /// How long one publish waits for this subscription.
+        /// How long one publish waits for this subscription, from when it first finds it full.
+        /// Others that block, and are full as well, are waited for at the same time.
         timeout: Option<Duration>,
     },
     /// New messages are dropped, and a subscription whose queue has been full for longer than

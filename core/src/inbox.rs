@@ -5,7 +5,7 @@ use crate::interest::Interest;
 use crate::lane::{Lane, Replay};
 use crate::log::Log;
 use crate::sync::{Arc, AtomicU8, OnceLock, Ordering, PlainArc};
-use crate::wait::WaitCell;
+use crate::wait::{WaitCell, Waiter};
 
 /// Whether messages still come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +114,12 @@ impl Inbox {
     /// Moves to `state`, unless it is further already. The caller wakes whoever waits.
     pub(crate) fn advance(&self, state: InboxState) {
         self.state.fetch_max(state as u8, Ordering::AcqRel);
+    }
+
+    /// Announces the consumer's waiter, also to shards whose log its lanes follow. It looks once
+    /// more afterwards, and sleeps only if there still is nothing.
+    pub(crate) fn await_arrivals(&self, waiter: Waiter) {
+        self.arrivals.prepare_and(waiter, || self.lanes().for_each(|lane| lane.alert()));
     }
 
     /// Wakes the consumer and blocked publishers, to see what has changed.

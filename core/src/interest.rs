@@ -4,12 +4,12 @@ use crate::contain::drop_quietly;
 use crate::filter::{self, Filter};
 use crate::message::{Context, Message, Record};
 use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::threads;
 use crate::topic::Pattern;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread;
 
 /// A filter that is a function.
 pub(crate) type FilterFn = dyn Fn(&Message<'_>) -> bool + Send + Sync;
@@ -155,13 +155,19 @@ pub(crate) fn is_inside_filter() -> bool {
     INSIDE_FILTER.get()
 }
 
+/// Runs `work` as a filter function is run: the broker may not be called from inside it.
+pub fn refusing_calls<R>(work: impl FnOnce() -> R) -> R {
+    let _inside = InsideFilter::enter();
+    work()
+}
+
 /// Runs `work`, which may wait for a shard: on a thread of its own where this one is inside a filter
 /// function and so may be holding that shard.
 pub(crate) fn outside_filters(work: impl FnOnce() + Send + 'static) {
     if !is_inside_filter() {
         return work();
     }
-    if let Err(error) = thread::Builder::new().name("slipring-end".into()).spawn(work) {
+    if let Err(error) = threads::spawn("slipring-end".into(), work) {
         // What is not ended goes on taking memory; nothing hangs.
         tracing::error!(%error, "a subscription dropped inside a filter could not be ended");
     }
@@ -182,10 +188,20 @@ impl Scan {
         interest: &Interest,
         context: &Arc<Context>,
     ) -> bool {
+        self.matches(record, interest, context) && interest.selects(record, context)
+    }
+
+    /// Whether `interest` wants the topic of `record`. Does not ask the filter, which is foreign code
+    /// and may take any time.
+    pub(crate) fn matches(
+        &mut self,
+        record: Record<'_>,
+        interest: &Interest,
+        context: &Context,
+    ) -> bool {
         let partition = record.partition();
         let entry = &context.partitions[partition as usize];
         *self.partitions.entry(partition).or_insert_with(|| interest.matches_topic(&entry.topic))
             && !entry.deleted.load(Ordering::Relaxed)
-            && interest.selects(record, context)
     }
 }

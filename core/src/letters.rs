@@ -158,7 +158,7 @@ impl DeadLetters {
                     return letters;
                 }
                 let context = &registry.engine.context;
-                let letter = log.keep_if(sequence, context, |message| {
+                let letter = log.keep_message_if(sequence, context, |message| {
                     message.partition() == partition.id
                         && message.attribute(DEAD_LETTER_SUBSCRIPTION).is_some()
                         && wanted(message)

@@ -46,15 +46,18 @@ mod dedup;
 mod error;
 mod event;
 pub mod filter;
+mod followers;
 mod fork;
 mod idle;
 mod inbox;
 mod index;
 mod interest;
+mod kept;
 mod kind;
 mod lane;
 mod leaf;
 mod lease;
+mod leaves;
 mod ledger;
 #[cfg(not(slipring_loom))]
 mod letters;
@@ -66,17 +69,23 @@ mod metrics;
 #[cfg(slipring_loom)]
 mod model;
 mod overlay;
+mod pages;
+mod partition;
 mod path;
 mod pin;
 mod prefetch;
 #[cfg(not(slipring_loom))]
 mod publisher;
+mod queue;
 mod recent;
 #[cfg(not(slipring_loom))]
 mod registry;
 mod ring;
 #[cfg(not(slipring_loom))]
 mod roster;
+mod runs;
+#[cfg(not(slipring_loom))]
+mod sequencer;
 mod settled;
 mod shard;
 mod slab;
@@ -86,9 +95,13 @@ mod subscribe;
 #[cfg(not(slipring_loom))]
 mod subscription;
 mod sync;
+mod table;
+mod threads;
 mod topic;
+mod tree;
 mod trie;
 mod wait;
+mod waits;
 mod wheel;
 #[cfg(not(slipring_loom))]
 mod worker;
@@ -115,6 +128,7 @@ pub use error::{
 };
 pub use filter::{Filter, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
 pub use idle::Idle;
+pub use kept::OwnedMessages;
 pub use lease::{AckId, InvalidAckId};
 #[cfg(not(slipring_loom))]
 pub use letters::DeadLetters;
@@ -128,7 +142,9 @@ pub use registry::CloseReport;
 #[cfg(not(slipring_loom))]
 pub use roster::SubscriptionDescription;
 #[cfg(not(slipring_loom))]
-pub use subscribe::{HandlerSubscription, SubscriptionBuilder};
+pub use subscribe::{
+    HandlerSubscription, SubscriptionBuilder, UnsubscribeError, UnsubscribeReason,
+};
 #[cfg(not(slipring_loom))]
 pub use subscription::{Batch, Iter, Subscription};
 pub use topic::{MAX_NAME_LEN_BYTES, MAX_NAME_SEGMENTS, Pattern, TopicName, validate_name};
@@ -142,12 +158,14 @@ pub mod internals {
     pub use crate::chunk::{
         Appender, CHUNK_BYTES, Chunk, Claim, ClaimArea, FIRST_RECORD, Pins, Pool,
     };
+    pub use crate::interest::refusing_calls;
     pub use crate::kind::{ErrorKind, Kind};
     pub use crate::ledger::{Grant, Ledger, Stale};
     pub use crate::log::{Log, LogWriter};
     #[cfg(slipring_loom)]
     pub use crate::model::*;
     pub use crate::recent::RECENT_CHANGES;
+    pub use crate::runs::Span;
     pub use crate::settled::Settled;
     pub use crate::snapshot::Snapshot;
     pub use crate::wait::{WaitCell, Waiter};

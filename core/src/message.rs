@@ -21,10 +21,9 @@ use crate::error::{AckError, InvalidMessage};
 use crate::filter::same_bytes;
 use crate::lease::{AckId, Leased, Settle};
 use crate::prefetch;
-use crate::sync::{Arc, AtomicBool, PlainArc, watched};
+use crate::sync::{Arc, AtomicBool, AtomicUsize, Ordering, PlainArc, watched};
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
 use std::ptr;
 use std::time::Duration;
 
@@ -282,8 +281,8 @@ pub(crate) unsafe fn write(at: *mut u8, message: &NewMessage<'_>, layout: Layout
 }
 
 /// Writes `messages` one behind the other from `at` on: as many as fit below `end` and into
-/// `addresses`, which gets the address of each; `place` is that of the first. Returns how many, and
-/// where the next one goes.
+/// `slots` of the log's index, which get the address of each; `place` is that of the first. Returns
+/// how many, and where the next one goes.
 ///
 /// A function of its own, so that all it works with stays in registers: what limits a batch is the
 /// room in the store buffer, and a spilled variable takes it as a field of a record does.
@@ -296,12 +295,12 @@ pub(crate) unsafe fn write_all(
     end: usize,
     messages: &[NewMessage<'_>],
     place: Place,
-    addresses: &mut [MaybeUninit<usize>],
+    slots: &[AtomicUsize],
 ) -> (usize, *mut u8) {
     let mut count = 0;
     let Place { mut offset, published_us, .. } = place;
     let mut tag = place.tag();
-    for (message, address) in messages.iter().zip(addresses) {
+    for (message, slot) in messages.iter().zip(slots) {
         let mut layout = Layout { payload_len: message.payload.len() as u32, meta: 0 };
         if !message.is_plain() {
             let Ok(meta) = message.measure_extension() else { break };
@@ -318,7 +317,8 @@ pub(crate) unsafe fn write_all(
             let payload = write_header(at, message, layout, [offset, published_us, tag]);
             copy(message.payload.as_ptr(), payload, message.payload.len());
         }
-        address.write(at as usize);
+        // SYNC slot-reused: pairs with Log::address.
+        slot.store(at as usize, Ordering::Release);
         at = at.wrapping_add(bytes);
         offset += 1;
         // The sequence is the upper half: its carry is lost, as it should be.

@@ -24,6 +24,9 @@ use std::time::Duration;
 /// Below this many patterns the routes are merged by whoever subscribes, above by a thread.
 const MERGE_INLINE: usize = 1024;
 
+/// Records that a search for the last ones reads in one go.
+const LAST_BATCH: u64 = 256;
+
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) engine: Arc<Engine>,
@@ -437,7 +440,7 @@ impl Registry {
                     .zip(shards)
                     .enumerate()
                     .flat_map(|(index, (&head, shard))| {
-                        self.last_of_shard(inbox, shard, head, count)
+                        self.last_of_shard(inbox, index, shard, head, count)
                             .into_iter()
                             .map(move |(time, sequence)| (time, index, sequence))
                     })
@@ -453,26 +456,66 @@ impl Registry {
     }
 
     /// Publish times and sequences of the last `count` records of `shard` before `head` that
-    /// `inbox` wants.
+    /// `inbox` wants, the latest first.
+    ///
+    /// Reads the log backwards, to where there can be no more: at most all that is retained.
     fn last_of_shard(
         &self,
         inbox: &Inbox,
+        index: usize,
         shard: &Shard,
         head: u64,
         count: usize,
     ) -> Vec<(u64, u64)> {
         let mut found = Vec::new();
-        let mut scan = Scan::default();
-        let pinned = epoch::pin();
+        let mut left = self.offsets_left(inbox, index);
         let (low, mut next) = (shard.log.low(), head);
-        while found.len() < count && next > low {
-            next -= 1;
-            let Some(record) = shard.log.pinned_record(next, &pinned) else { break };
-            if scan.accepts(record, &inbox.interest, &self.engine.context) {
-                found.push((record.published_us(), next));
+        while found.len() < count && next > low && !left.is_empty() {
+            let end = low.max(next.saturating_sub(LAST_BATCH));
+            let mut candidates = Vec::new();
+            {
+                let pinned = epoch::pin();
+                while next > end && !left.is_empty() {
+                    next -= 1;
+                    let kept = shard.log.pinned_record(next, &pinned).and_then(|record| {
+                        let Some(left_of_it) = left.get_mut(&record.partition()) else {
+                            return Some(None);
+                        };
+                        *left_of_it = record.offset();
+                        if record.offset() == 0 {
+                            left.remove(&record.partition());
+                        }
+                        shard.log.keep(next, &pinned).map(Some)
+                    });
+                    match kept {
+                        Some(kept) => candidates.extend(kept.map(|kept| (next, kept))),
+                        // It has expired, and so has what was before.
+                        None => left.clear(),
+                    }
+                }
+            }
+            // Unpinned: while a filter runs, what others let go must not wait for it.
+            for (sequence, kept) in candidates {
+                if found.len() < count
+                    && inbox.interest.selects(kept.record(), &self.engine.context)
+                {
+                    found.push((kept.record().published_us(), sequence));
+                }
             }
         }
         found
+    }
+
+    /// The partitions on shard `index` that `inbox` wants, each with how many messages it has had.
+    fn offsets_left(&self, inbox: &Inbox, index: usize) -> HashMap<u32, u64> {
+        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        let wanted = topics.values().filter(|topic| inbox.interest.matches_topic(&topic.name));
+        let partitions = wanted.flat_map(|topic| &topic.partitions);
+        partitions
+            .filter(|partition| partition.shard == index)
+            .map(|partition| (partition.id, partition.next_offset.get()))
+            .filter(|(_, published)| *published > 0)
+            .collect()
     }
 }
 

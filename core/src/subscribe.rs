@@ -10,7 +10,7 @@ use crate::dead_letter;
 use crate::error::{InvalidFilter, PublishError, SubscribeError};
 use crate::filter::Filter;
 use crate::inbox::{Inbox, InboxState, Queue};
-use crate::interest::{FilterFn, Interest, Selector, outside_filters};
+use crate::interest::{FilterFn, Interest, Selector, is_inside_filter, outside_filters};
 use crate::message::Message;
 use crate::metrics::SubscriptionMetrics;
 use crate::registry::Registry;
@@ -18,7 +18,9 @@ use crate::subscription::{Home, Receiver, Subscription};
 use crate::sync::Arc;
 use crate::topic::{Pattern, validate_name};
 use crate::wait::Schedule;
-use crate::worker::{HandlerError, HandlerFn, HandlerResult, OnError, OnLagged, Task, TaskConfig};
+use crate::worker::{
+    Around, HandlerError, HandlerFn, HandlerResult, OnError, OnLagged, Task, TaskConfig,
+};
 use std::fmt;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
@@ -59,6 +61,7 @@ pub struct SubscriptionBuilder<'a> {
     breaker: Option<CircuitBreaker>,
     on_error: Option<Box<OnError>>,
     on_lagged: Option<Box<OnLagged>>,
+    around: Option<Box<Around>>,
 }
 
 impl fmt::Debug for SubscriptionBuilder<'_> {
@@ -94,6 +97,7 @@ impl<'a> SubscriptionBuilder<'a> {
             breaker: None,
             on_error: None,
             on_lagged: None,
+            around: None,
         }
     }
 
@@ -236,6 +240,14 @@ impl<'a> SubscriptionBuilder<'a> {
         Self { on_lagged: Some(Box::new(on_lagged)), ..self }
     }
 
+    /// Calls `around` wherever the handler has messages to handle, and handles them (up to some
+    /// hundred) inside the one call that `around` makes of what it is given: to do once for all of
+    /// them what would be too dear for each, as to take the lock of an interpreter. `on_error` and
+    /// `on_lagged` are called inside as well.
+    pub fn around(self, around: impl FnMut(&mut dyn FnMut()) + Send + 'static) -> Self {
+        Self { around: Some(Box::new(around)), ..self }
+    }
+
     /// Subscribes; the messages are pulled. Every publish that starts after this has returned
     /// sees the subscription.
     ///
@@ -326,6 +338,7 @@ impl<'a> SubscriptionBuilder<'a> {
             handler,
             on_error: self.on_error.take(),
             on_lagged: self.on_lagged.take(),
+            around: self.around.take(),
             breaker: self.breaker,
             wait: self.wait,
         };
@@ -506,21 +519,34 @@ impl HandlerSubscription {
     ///
     /// Two handlers that unsubscribe each other at the same time would wait for ever: use
     /// [`unsubscribe_timeout`](Self::unsubscribe_timeout) where that can happen.
-    pub fn unsubscribe(mut self) {
-        self.end(None);
+    ///
+    /// # Errors
+    /// [`UnsubscribeReason::InsideFilter`] from inside a filter function, with the subscription,
+    /// which goes on: the handler may be waiting for the shard that the filter holds.
+    pub fn unsubscribe(self) -> Result<(), UnsubscribeError> {
+        self.end_by(None)
     }
 
     /// The same, waiting for a running handler for at most `timeout`.
     ///
     /// # Errors
-    /// With the subscription, if the handler was still running; it is not called again. Dropping
-    /// what is given back does not wait.
-    pub fn unsubscribe_timeout(mut self, timeout: Duration) -> Result<(), Self> {
-        if self.end(Some(deadline_after(timeout))) {
+    /// As [`unsubscribe`](Self::unsubscribe); or [`UnsubscribeReason::Running`], with the
+    /// subscription, if the handler was still running. It is not called again, and dropping what is
+    /// given back does not wait.
+    pub fn unsubscribe_timeout(self, timeout: Duration) -> Result<(), UnsubscribeError> {
+        self.end_by(Some(deadline_after(timeout)))
+    }
+
+    fn end_by(mut self, deadline: Option<Instant>) -> Result<(), UnsubscribeError> {
+        if is_inside_filter() {
+            let reason = UnsubscribeReason::InsideFilter;
+            return Err(UnsubscribeError { reason, subscription: self });
+        }
+        if self.end(deadline) {
             return Ok(());
         }
         self.waits = false;
-        Err(self)
+        Err(UnsubscribeError { reason: UnsubscribeReason::Running, subscription: self })
     }
 
     /// Lets the handler run until the broker closes.
@@ -567,3 +593,33 @@ impl Drop for HandlerSubscription {
         }
     }
 }
+
+/// A handler that could not be unsubscribed, or not be waited for.
+#[derive(Debug)]
+pub struct UnsubscribeError {
+    /// Why not.
+    pub reason: UnsubscribeReason,
+    /// The subscription, given back.
+    pub subscription: HandlerSubscription,
+}
+
+/// Why unsubscribing a handler failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnsubscribeReason {
+    /// The call came from inside a filter function. Nothing has changed.
+    InsideFilter,
+    /// The handler was still running when the time given was over. It is not called again.
+    Running,
+}
+
+impl fmt::Display for UnsubscribeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.reason {
+            UnsubscribeReason::InsideFilter => "a filter function may not call the broker",
+            UnsubscribeReason::Running => "the handler was still running",
+        })
+    }
+}
+
+impl std::error::Error for UnsubscribeError {}

@@ -105,7 +105,7 @@ impl Receiver {
     }
 
     #[inline]
-    fn is_settled_later(&self) -> bool {
+    pub(crate) fn is_settled_later(&self) -> bool {
         self.untold & SETTLED_LATER != 0
     }
 
@@ -120,14 +120,19 @@ impl Receiver {
     #[inline]
     fn next_of_turn(&mut self, most: usize) -> Next {
         let Some(lane) = self.inbox.lane(self.turn) else { return Next::Empty };
-        loop {
+        let next = loop {
             let next =
                 lane.next(&mut self.reader, most, &self.inbox.interest, &self.engine.context);
             if next != Next::CaughtUp {
-                return next;
+                break next;
             }
             go_live(&self.inbox, &self.engine, self.turn, lane, &mut self.reader);
+        };
+        if let Next::Lagged(_) = next {
+            // What has expired has left its places free.
+            self.release();
         }
+        next
     }
 
     /// Gives the slots of what was taken from the lane at hand back to its shard.
@@ -154,6 +159,13 @@ impl Receiver {
     /// Nothing that was taken is in use any more.
     #[inline]
     pub(crate) fn done_with_all(&mut self) {
+        for lane in self.inbox.lanes() {
+            lane.rest(&mut self.reader);
+        }
+    }
+
+    /// The same for a receiver that may not come back soon: no memory is kept for it.
+    pub(crate) fn leave(&mut self) {
         for lane in self.inbox.lanes() {
             lane.unpin(&mut self.reader);
         }
@@ -260,8 +272,9 @@ impl Receiver {
 
     /// Takes up to `most` messages that are queued and calls `f` with each, in place, until it says
     /// to stop. Ends early before a loss, which the next call then reports.
+    /// With `EACH`, the place of a message is free as soon as `f` has it.
     #[inline]
-    pub(crate) fn poll(
+    pub(crate) fn poll<const EACH: bool>(
         &mut self,
         most: usize,
         mut f: impl FnMut(Message<'_>) -> bool,
@@ -277,7 +290,7 @@ impl Receiver {
         for _ in 0..self.engine.shards.len() {
             self.pass_turn();
             while going_on && count < most {
-                let polled = self.poll_ring(most - count, |message| {
+                let polled = self.poll_ring::<EACH>(most - count, |message| {
                     going_on = f(message);
                     going_on
                 });
@@ -337,7 +350,11 @@ impl Receiver {
     }
 
     #[inline(always)]
-    fn poll_ring(&mut self, most: usize, mut f: impl FnMut(Message<'_>) -> bool) -> Polled {
+    fn poll_ring<const EACH: bool>(
+        &mut self,
+        most: usize,
+        mut f: impl FnMut(Message<'_>) -> bool,
+    ) -> Polled {
         let Self { inbox, engine, reader, turn, .. } = self;
         let Some(lane) = inbox.lane(*turn) else { return Polled { count: 0, is_all: true } };
         let blocks = matches!(inbox.overflow, Overflow::Block { .. });
@@ -346,7 +363,7 @@ impl Receiver {
                 inbox.space.wake();
             }
         };
-        lane.poll(reader, most, &engine.context, &mut released, &mut f)
+        lane.poll::<EACH>(reader, most, &engine.context, &mut released, &mut f)
     }
 }
 
@@ -396,8 +413,8 @@ pub struct Subscription {
 impl Subscription {
     pub(crate) fn new(receiver: Receiver, wait: WaitStrategy, home: Arc<dyn Home>) -> Self {
         Self {
+            idle: Idle::for_queue(wait, receiver.inbox.capacity),
             receiver,
-            idle: Idle::new(wait),
             event: None,
             home,
             batch: Vec::new(),
@@ -552,13 +569,13 @@ impl Subscription {
             return Ok(0);
         }
         let state = self.receiver.inbox.state();
-        let polled = self.receiver.poll(most, |message| {
+        let polled = self.receiver.poll::<false>(most, |message| {
             f(message);
             true
         });
         let count = polled.inspect_err(|_| self.settle_event())?;
         if count > 0 {
-            self.idle.found();
+            self.idle.found(count);
             if self.event.is_some() {
                 self.settle_event();
             }
@@ -649,7 +666,7 @@ impl Subscription {
         match next {
             Next::Record(address) => {
                 self.receiver.release();
-                self.idle.found();
+                self.idle.found(1);
                 if self.event.is_some() {
                     self.settle_event();
                 }
@@ -686,9 +703,10 @@ impl Subscription {
         if !self.idle.pause() {
             return;
         }
+        self.receiver.leave();
         let me = current_thread().id();
         let inbox = Arc::clone(&self.receiver.inbox);
-        inbox.arrivals.prepare(Waiter::this_thread());
+        inbox.await_arrivals(Waiter::this_thread());
         if self.receiver.is_empty() && inbox.state() == InboxState::Open {
             let deadline = [deadline, self.receiver.next_due()].into_iter().flatten().min();
             self.receiver.engine.clock.park_until(deadline);
@@ -708,13 +726,13 @@ impl Subscription {
     fn settle(&mut self, event: &Arc<EventFd>) {
         let inbox = Arc::clone(&self.receiver.inbox);
         // While the event waits in the cell, it is clear, and whoever brings something sets it.
-        if inbox.arrivals.has(|waiter| matches!(waiter, Waiter::Event(_)))
-            || !self.receiver.is_empty()
+        if !self.receiver.is_empty()
+            || inbox.arrivals.has(|waiter| matches!(waiter, Waiter::Event(_)))
         {
             return;
         }
         event.clear();
-        inbox.arrivals.prepare(Waiter::Event(Arc::clone(event)));
+        inbox.await_arrivals(Waiter::Event(Arc::clone(event)));
         self.receiver.set_alarm();
         if !self.receiver.is_empty() || inbox.state() != InboxState::Open {
             inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Event(_)));
@@ -855,9 +873,9 @@ impl futures_core::Stream for Subscription {
                 }
                 Err(TryRecvError::Recv(error)) => return Poll::Ready(self.item_of(error)),
                 Err(TryRecvError::Empty) if attempt == 0 => {
-                    let arrivals = &self.receiver.inbox.arrivals;
-                    arrivals.cancel(|waiter| matches!(waiter, Waiter::Waker(_)));
-                    arrivals.prepare(Waiter::Waker(task.waker().clone()));
+                    let inbox = &self.receiver.inbox;
+                    inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Waker(_)));
+                    inbox.await_arrivals(Waiter::Waker(task.waker().clone()));
                     self.receiver.set_alarm();
                 }
                 Err(TryRecvError::Empty) => {}

@@ -107,7 +107,8 @@ fn captures_that_panic_when_dropped_harm_nothing() {
         .on_lagged(move |_| _ = &two)
         .handler(move |_| _ = &three)
         .unwrap()
-        .unsubscribe();
+        .unsubscribe()
+        .unwrap();
     // The same on a worker: the handler ends itself.
     let slot: Arc<Mutex<Option<HandlerSubscription>>> = Arc::default();
     let own = Arc::clone(&slot);

@@ -353,7 +353,7 @@ fn what_is_left_of_a_handler_at_its_end_is_discarded() {
     watchdog.until("it has taken the first", || handler.queued() == 0);
     (1..=8).for_each(|_| _ = topic.publish("1 to 8").unwrap());
     let id = handler.id();
-    let handler = handler.unsubscribe_timeout(Duration::ZERO).unwrap_err();
+    let handler = handler.unsubscribe_timeout(Duration::ZERO).unwrap_err().subscription;
     assert!(broker.metrics().subscriptions.iter().all(|figures| figures.id != id));
     drop(go_on);
     let figures = || handler.metrics().unwrap();
