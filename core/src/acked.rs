@@ -2,6 +2,7 @@
 //! takes again what is due.
 
 use crate::acks::{Acks, Due, sequence_after};
+use crate::handled::Handled;
 use crate::inbox::Inbox;
 use crate::lane::{Lane, Next, Reader};
 use crate::lease::{AckId, Leased};
@@ -9,14 +10,6 @@ use crate::ledger::Grant;
 use crate::message::{Context, Message};
 use crate::publisher::Engine;
 use crate::sync::{Arc, Ordering};
-
-/// What became of a message that a handler had.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Verdict<'a> {
-    Success,
-    Retry { reason: &'a str },
-    DeadLetter { reason: &'a str },
-}
 
 /// See the module's head.
 #[derive(Debug)]
@@ -162,13 +155,13 @@ impl Acked {
     }
 
     /// What became of the message that the handler had last.
-    pub(crate) fn settle(&mut self, message: &Message<'_>, verdict: Verdict<'_>) {
+    pub(crate) fn settle(&mut self, message: &Message<'_>, handled: &Handled) {
         let Some(&Leased { id, attempt, .. }) = self.last() else { return };
         let AckId { sequence, mut generation, .. } = id;
         let shard = usize::from(id.shard);
         self.used = 0;
         if self.quiet {
-            if let Verdict::Success = verdict {
+            if *handled == Handled::Success {
                 let count = self.run.map_or(0, |run| run.count) + 1;
                 self.run = Some(Run { shard, next: sequence + 1, count });
                 return;
@@ -180,10 +173,10 @@ impl Acked {
             generation = lease.map_or(generation, |(_, grant)| grant.generation);
         }
         let grant = Grant { sequence, generation, attempt };
-        match verdict {
-            Verdict::Success => self.acks.succeed(shard, sequence),
-            Verdict::Retry { reason } => self.acks.fail(shard, grant, reason),
-            Verdict::DeadLetter { reason } => self.acks.bury_or_retry(shard, grant, reason),
+        match handled {
+            Handled::Success => self.acks.succeed(shard, sequence),
+            Handled::Retry { reason } => self.acks.fail(shard, grant, reason),
+            Handled::DeadLetter { reason } => self.acks.bury_or_retry(shard, grant, reason),
         }
     }
 

@@ -261,7 +261,9 @@ impl Ledger {
         lease.generation = lease.generation.wrapping_add(1);
         let key = lease.key;
         self.fail(key, sequence);
-        self.put_off(slot, tick_at(now), tick_after(due));
+        // What is due now need not wait for the end of this tick.
+        let at = if due <= now { tick_at(now) } else { tick_after(due) };
+        self.put_off(slot, tick_at(now), at);
         Ok(())
     }
 

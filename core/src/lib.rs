@@ -48,6 +48,7 @@ mod event;
 pub mod filter;
 mod followers;
 mod fork;
+mod handled;
 mod idle;
 mod inbox;
 mod index;
@@ -68,6 +69,7 @@ mod message;
 mod metrics;
 #[cfg(slipring_loom)]
 mod model;
+mod outcome;
 mod overlay;
 mod pages;
 mod partition;
@@ -127,6 +129,7 @@ pub use error::{
     RecvError, SubscribeError, TryRecvError,
 };
 pub use filter::{Filter, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
+pub use handled::{Handled, HandlerResult};
 pub use idle::Idle;
 pub use kept::OwnedMessages;
 pub use lease::{AckId, InvalidAckId};
@@ -149,7 +152,7 @@ pub use subscribe::{
 pub use subscription::{Batch, Iter, Subscription};
 pub use topic::{MAX_NAME_LEN_BYTES, MAX_NAME_SEGMENTS, Pattern, TopicName, validate_name};
 #[cfg(not(slipring_loom))]
-pub use worker::{Handled, HandlerError, HandlerResult};
+pub use worker::HandlerError;
 
 /// The parts, for benchmarks and models. Not covered by semantic versioning.
 #[doc(hidden)]

@@ -9,6 +9,7 @@ use crate::config::{
 use crate::dead_letter;
 use crate::error::{InvalidFilter, PublishError, SubscribeError};
 use crate::filter::Filter;
+use crate::handled::HandlerResult;
 use crate::inbox::{Inbox, InboxState, Queue};
 use crate::interest::{FilterFn, Interest, Selector, is_inside_filter, outside_filters};
 use crate::message::Message;
@@ -18,9 +19,7 @@ use crate::subscription::{Home, Receiver, Subscription};
 use crate::sync::Arc;
 use crate::topic::{Pattern, validate_name};
 use crate::wait::Schedule;
-use crate::worker::{
-    Around, HandlerError, HandlerFn, HandlerResult, OnError, OnLagged, Task, TaskConfig,
-};
+use crate::worker::{Around, HandlerError, HandlerFn, OnError, OnLagged, Task, TaskConfig};
 use std::fmt;
 use std::sync::Weak;
 use std::time::{Duration, Instant};

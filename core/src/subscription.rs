@@ -1,12 +1,13 @@
 //! Subscriptions that are pulled: receive, batch, poll, iterate, stream, eventfd.
 
-use crate::acked::{Acked, Verdict};
+use crate::acked::Acked;
 use crate::acker::Acker;
 use crate::acks::Acks;
 use crate::config::{Overflow, Start, WaitStrategy};
 use crate::error::{RecvError, SeekError, TryRecvError};
 use crate::event::EventFd;
 use crate::fork::Generation;
+use crate::handled::Handled;
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::{is_inside_filter, outside_filters};
@@ -233,10 +234,10 @@ impl Receiver {
     }
 
     /// What became of the message at `address`, which a handler had.
-    pub(crate) fn settle(&mut self, address: usize, verdict: Verdict<'_>) {
+    pub(crate) fn settle(&mut self, address: usize, handled: &Handled) {
         let Self { reader, engine, acked, .. } = self;
         if let Some(acked) = acked {
-            acked.settle(&Lane::message(reader, address, &engine.context), verdict);
+            acked.settle(&Lane::message(reader, address, &engine.context), handled);
         }
     }
 

@@ -17,13 +17,13 @@
 //! | running, with news | its worker, to queued |
 //! | ended: unsubscribed or closed | nobody |
 
-use crate::acked::Verdict;
 use crate::acks::Acks;
 use crate::breaker::{Breaker, BreakerState};
 use crate::clock::Clock;
 use crate::config::{CircuitBreaker, WaitStrategy};
 use crate::contain::{contain, drop_quietly};
 use crate::error::RecvError;
+use crate::handled::Handled;
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::lane::Next;
@@ -56,74 +56,6 @@ const SLICE: usize = 256;
 
 /// Looks in vain at a task's inbox before its worker leaves it.
 const LINGER: u32 = 200;
-
-/// What a handler makes of a message. All but success counts as a failure; where messages are
-/// delivered at most once, that is all it does.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "a binding gives each its number")]
-pub enum Handled {
-    /// It is done with.
-    Success,
-    /// It is to be delivered again after the subscription's [`Backoff`](crate::Backoff), unless this
-    /// was its last attempt; then it goes to the dead letters.
-    Retry {
-        /// Why, in words.
-        reason: String,
-    },
-    /// It goes to the dead letters.
-    DeadLetter {
-        /// Why, in words: the first 1,024 bytes are kept with it.
-        reason: String,
-    },
-}
-
-impl Handled {
-    /// To be delivered again, because of `reason`.
-    pub fn retry(reason: impl fmt::Display) -> Self {
-        Self::Retry { reason: reason.to_string() }
-    }
-
-    fn verdict(&self) -> Verdict<'_> {
-        match self {
-            Self::Success => Verdict::Success,
-            Self::Retry { reason } => Verdict::Retry { reason },
-            Self::DeadLetter { reason } => Verdict::DeadLetter { reason },
-        }
-    }
-
-    /// To be given up on, because of `reason`.
-    pub fn dead_letter(reason: impl fmt::Display) -> Self {
-        Self::DeadLetter { reason: reason.to_string() }
-    }
-}
-
-/// What can be returned by a handler: nothing, a [`Handled`], or a result whose error is a reason
-/// to try again.
-pub trait HandlerResult {
-    /// What it makes of the message.
-    fn into_handled(self) -> Handled;
-}
-
-impl HandlerResult for () {
-    fn into_handled(self) -> Handled {
-        Handled::Success
-    }
-}
-
-impl HandlerResult for Handled {
-    fn into_handled(self) -> Handled {
-        self
-    }
-}
-
-impl<E: fmt::Display> HandlerResult for Result<(), E> {
-    fn into_handled(self) -> Handled {
-        match self {
-            Ok(()) => Handled::Success,
-            Err(error) => Handled::retry(error),
-        }
-    }
-}
 
 /// A handler's failure, as it is reported to `on_error`.
 #[derive(Debug, Clone, Copy)]
@@ -404,7 +336,7 @@ impl Task {
                     // The place is free as soon as the handler has the message.
                     receiver.release();
                     let handled = self.handle(handler, on_error, receiver.message(address));
-                    receiver.settle(address, handled.verdict());
+                    receiver.settle(address, &handled);
                     if !breaker.record(handled == Handled::Success, || clock.now()) {
                         break;
                     }

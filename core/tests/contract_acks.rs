@@ -154,7 +154,7 @@ fn what_is_delivered_at_most_once_or_to_a_handler_has_no_lease() {
     assert_eq!(message.nack(None), Err(AckError::NotLeased));
     assert_eq!((message.ack_id(), message.attempt()), (None, 1));
     assert_eq!(results.recv().unwrap(), (Err(AckError::NotLeased), None));
-    handler.unsubscribe();
+    handler.unsubscribe().unwrap();
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn a_handler_is_called_again_after_a_failure_and_others_go_on() {
     watchdog.until("all is settled", || handler.metrics().unwrap().unsettled == 0);
     let metrics = handler.metrics().unwrap();
     assert_eq!((metrics.acked, metrics.redelivered, metrics.handler_failures), (4, 2, 2));
-    handler.unsubscribe();
+    handler.unsubscribe().unwrap();
 }
 
 #[test]

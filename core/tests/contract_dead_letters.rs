@@ -128,7 +128,7 @@ fn handlers_give_up_by_result_or_after_their_attempts_and_delay_nobody() {
     });
     let expected = [(&b"up"[..], "never", "1"), (&b"bad"[..], "always", "2")];
     assert_eq!(told.collect::<Vec<_>>(), expected);
-    handler.unsubscribe();
+    handler.unsubscribe().unwrap();
 }
 
 #[test]

@@ -160,7 +160,7 @@ fn a_handler_takes_its_turn_with_consumers_that_pull() {
         assert_eq!(handled.recv().unwrap(), number);
     }
     watchdog.until("it has failed", || handler.metrics().unwrap().unsettled == 1);
-    handler.unsubscribe();
+    handler.unsubscribe().unwrap();
     publish(&broker, 3..5);
     assert!(handled.try_recv().is_err(), "it has unsubscribed");
     let mut pulled = named(&broker, "s").open().unwrap();
