@@ -87,7 +87,7 @@ impl World {
                     }
                     None => {
                         let messages = std::slice::from_ref(&message);
-                        core.append(&self.partition, messages, Duration::ZERO)
+                        core.append(&self.partition, messages, &mut Waits::default())
                     }
                 }
             });
