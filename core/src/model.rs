@@ -6,7 +6,7 @@
 
 use crate::chunk::Pool;
 use crate::clock::Clock;
-use crate::config::{DeliveryMode, Overflow, WhenFull};
+use crate::config::{DeliveryMode, Limits, Overflow, WhenFull};
 use crate::inbox::{Inbox, InboxState, Queue};
 use crate::interest::{Interest, Scan};
 use crate::lane::{Lane, Look, Next, Reader, Replay};
