@@ -131,6 +131,8 @@ enum slipring_status
     SLIPRING_ENOSUBSCRIPTION = -18,
     // A bug in the library: it panicked, and the panic was caught.
     SLIPRING_EPANIC = -19,
+    // Only a subscription that delivers at least once can do that.
+    SLIPRING_EATMOSTONCE = -20,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

@@ -107,6 +107,7 @@ enum class Status : std::int32_t {
     busy = SLIPRING_EBUSY,
     no_such_subscription = SLIPRING_ENOSUBSCRIPTION,
     panic = SLIPRING_EPANIC,
+    at_most_once = SLIPRING_EATMOSTONCE,
 };
 
 // A status in words; static text.

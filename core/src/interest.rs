@@ -33,7 +33,7 @@ impl fmt::Debug for Selector {
 #[derive(Debug)]
 pub(crate) struct Interest {
     pub(crate) patterns: Vec<Pattern>,
-    pub(crate) selector: Option<Selector>,
+    pub(crate) selector: Option<Arc<Selector>>,
     /// Messages before this offset of their partition are not wanted,
     from_offset: u64,
     /// nor are those published before this time. Both may lie in the future.
@@ -51,7 +51,19 @@ impl Interest {
         from_offset: u64,
         from_us: u64,
     ) -> Self {
+        let selector = selector.map(Arc::new);
         Self { patterns, selector, from_offset, from_us, filter_panics: AtomicU64::new(0) }
+    }
+
+    /// The same interest in what comes from another place on.
+    pub(crate) fn starting_at(&self, from_offset: u64, from_us: u64) -> Self {
+        let (patterns, selector) = (self.patterns.clone(), self.selector.clone());
+        Self { patterns, selector, from_offset, from_us, filter_panics: AtomicU64::new(0) }
+    }
+
+    /// The same interest.
+    pub(crate) fn again(&self) -> Self {
+        self.starting_at(self.from_offset, self.from_us)
     }
 
     /// Whether there are messages of its topics that it does not want.
@@ -75,7 +87,7 @@ impl Interest {
         if record.offset() < self.from_offset || record.published_us() < self.from_us {
             return false;
         }
-        match &self.selector {
+        match self.selector.as_deref() {
             None => true,
             Some(Selector::Expression(filter)) => filter.matches(&InPlace(record)),
             Some(Selector::Function(function)) => self.ask(function, record, context),
@@ -84,7 +96,7 @@ impl Interest {
 
     fn ask(&self, function: &FilterFn, record: Record<'_>, context: &Arc<Context>) -> bool {
         let _inside = InsideFilter::enter();
-        let message = Message { record, context };
+        let message = Message { record, context, lease: None };
         catch_unwind(AssertUnwindSafe(|| function(&message))).unwrap_or_else(|panic| {
             drop_quietly(panic);
             self.filter_panics.fetch_add(1, Ordering::Relaxed);

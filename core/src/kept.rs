@@ -66,7 +66,7 @@ impl OwnedMessages {
     pub fn get(&self, index: usize) -> Option<Message<'_>> {
         let (&address, context) = (self.addresses.get(index)?, self.context.as_ref()?);
         // SAFETY: the token held of its chunk keeps the record.
-        Some(Message { record: unsafe { Record::at(address) }, context })
+        Some(Message { record: unsafe { Record::at(address) }, context, lease: None })
     }
 
     /// The messages in order.

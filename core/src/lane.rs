@@ -12,6 +12,11 @@
 //! the last few into the ring and the lane is live, with nothing missed and nothing twice, however
 //! fast others publish meanwhile.
 //!
+//! Where messages are delivered at least once, a lane whose ring is full *falls back*: the holder
+//! leaves that message and all that follow in the log, notes where they begin, and marks the end of
+//! the ring as a loss would be. The reader comes to the mark after what is in the ring, and
+//! catches up from there. So the mark costs a lane that loses instead nothing.
+//!
 //! Pair `cursor-moved`: a swap or store of the cursor / its load. Whoever moves the cursor over a
 //! record owns that record: to deliver it, or to count it as expired.
 #![expect(unsafe_code, reason = "two cells with one owner each; records behind tokens")]
@@ -61,6 +66,8 @@ struct WriteSide {
     full_since: Option<(u64, u64)>,
     /// How the holder decides about records that the reader has not taken from the log.
     scan: Scan,
+    /// Whether it falls back to the log when its ring is full.
+    falls_back: bool,
 }
 
 /// What the holder does with a message for this lane.
@@ -112,18 +119,29 @@ struct ReadSide {
     queue: ReadQueue,
     pins: Pins,
     catch_up: Option<CatchUp>,
+    /// How much of `Lane::expired_unread` has been told.
+    told: u64,
     /// Found expired in the ring and not told yet.
     expired: u64,
+    /// As in the write side.
+    falls_back: bool,
 }
 
-#[derive(Debug)]
+impl ReadSide {
+    /// The mark at the end of the ring has been reached: the log is next.
+    #[cold]
+    fn begin_catch_up(&mut self, log: &Log) {
+        self.queue.take_loss(log);
+        self.catch_up = Some(CatchUp::default());
+    }
+}
+
+#[derive(Debug, Default)]
 struct CatchUp {
     scan: Scan,
     /// Taken from the log, with a token each: from `at` on.
     taken: Vec<usize>,
     at: usize,
-    /// How much of `Lane::expired_unread` has been told.
-    told: u64,
     /// The lane is live; only a loss before that has still to be told.
     is_over: bool,
 }
@@ -179,6 +197,10 @@ pub(crate) struct Lane {
     expired_unread: AtomicU64,
     /// The log's head when the subscription began.
     began_at: u64,
+    /// The first sequence that it may get.
+    pub(crate) origin: u64,
+    /// The first message that was taken and is not settled; `u64::MAX` if there is none.
+    unsettled: AtomicU64,
     /// When the first message was published that it may get from the log, if there is one.
     first_us: Option<u64>,
     /// Moved into the ring by the holder, of those published before that.
@@ -236,6 +258,7 @@ impl Lane {
         subscription: u64,
         capacity: usize,
         overflow: Overflow,
+        falls_back: bool,
         log: PlainArc<Log>,
         replay: Option<Replay>,
     ) -> Self {
@@ -253,9 +276,9 @@ impl Lane {
             scan: scan.clone(),
             taken: Vec::new(),
             at: 0,
-            told: 0,
             is_over: false,
         });
+        let origin = if state == LaneState::CatchingUp { cursor } else { began_at };
         Self {
             shard,
             subscription,
@@ -264,12 +287,15 @@ impl Lane {
                 state,
                 full_since: None,
                 scan,
+                falls_back,
             })),
             read: CachePadded::new(UnsafeCell::new(ReadSide {
                 queue: read_queue,
                 pins: Pins::default(),
                 catch_up,
+                told: 0,
                 expired: 0,
+                falls_back,
             })),
             gauge,
             log,
@@ -277,6 +303,8 @@ impl Lane {
             is_live: AtomicBool::new(state == LaneState::Live),
             expired_unread: AtomicU64::new(0),
             began_at,
+            origin,
+            unsettled: AtomicU64::new(u64::MAX),
             first_us,
             replay_moved: Counter::default(),
             written: CachePadded::default(),
@@ -410,6 +438,9 @@ impl Lane {
             ring.push(Span { count: fits, ..span });
         }
         let lost = span.count - fits;
+        if side.falls_back {
+            return self.fall_back(side, span.first + fits, lost, fits);
+        }
         ring.lose(lost);
         self.overflow(side, lost, fits, overflow, now_us)
     }
@@ -447,6 +478,52 @@ impl Lane {
         if disconnect { pushed.and_disconnect() } else { pushed }
     }
 
+    /// From `sequence` on, of which `left` are the last that were published, the reader takes what
+    /// comes from the log. `fits` before them are in the ring.
+    #[cold]
+    fn fall_back(&self, side: &mut WriteSide, sequence: u64, left: u64, fits: u64) -> Pushed {
+        // SYNC cursor-moved: nobody else moves it while the lane is live. The reader sees it with
+        // the mark (loss-told).
+        self.cursor.store(sequence, Ordering::Release);
+        self.is_live.store(false, Ordering::Relaxed);
+        self.written.deferred.add(left);
+        side.state = LaneState::CatchingUp;
+        if let WriteQueue::Plain(ring) = &mut side.queue {
+            ring.lose(1);
+        }
+        Pushed::new(fits + left, 0).and_fell_back()
+    }
+
+    /// Messages that were left in the log and that nobody has taken.
+    fn deferred_left(&self) -> u64 {
+        let gone = self.counted.undeferred.get()
+            + self.written.moved.get()
+            + self.written.deferred_expired.get();
+        self.written.deferred.get().saturating_sub(gone)
+    }
+
+    /// The record at `sequence`, which was taken before, with a token among the pins; `None` if it
+    /// has expired. It is not counted as delivered again.
+    pub(crate) fn again(&self, reader: &mut Reader, sequence: u64) -> Option<usize> {
+        self.read_side(reader, |side| self.hold(&mut side.pins, sequence))
+    }
+
+    /// The oldest sequence that its log retains.
+    pub(crate) fn low(&self) -> u64 {
+        self.log.low()
+    }
+
+    /// Notes the first message that was taken and is not settled.
+    pub(crate) fn note_unsettled(&self, sequence: Option<u64>) {
+        // Release: whoever sees it sees that the message's token may be gone.
+        self.unsettled.store(sequence.unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    /// Whether a message below `end` was taken and is not settled.
+    pub(crate) fn is_unsettled(&self, end: u64) -> bool {
+        self.unsettled.load(Ordering::Acquire) < end
+    }
+
     /// Nothing is pushed from now on.
     pub(crate) fn end(&self, held: &mut Held) {
         self.write_side(held, |side| side.state = LaneState::Dead);
@@ -464,12 +541,7 @@ impl Lane {
 
     /// Messages that are in the ring, and in the log for a reader that is catching up.
     pub(crate) fn depth(&self) -> u64 {
-        let ring = self.gauge.depth(&self.log);
-        let left = self.written.deferred.get();
-        let gone = self.counted.undeferred.get()
-            + self.written.moved.get()
-            + self.written.deferred_expired.get();
-        ring + self.counted.buffered.get() + left.saturating_sub(gone)
+        self.gauge.depth(&self.log) + self.counted.buffered.get() + self.deferred_left()
     }
 
     /// A time before which nothing was published that is queued, for a subscription that began at
@@ -533,6 +605,12 @@ impl Lane {
                         continue;
                     }
                 }
+                if side.falls_back && matches!(found, ring::Look::Loss(_)) {
+                    side.begin_catch_up(&self.log);
+                    if side.expired == 0 {
+                        return self.next_from_log(side, interest, context);
+                    }
+                }
                 if side.expired > 0 {
                     // Told before what comes next, also before another loss.
                     let expired = std::mem::take(&mut side.expired);
@@ -590,7 +668,7 @@ impl Lane {
         context: &'a Arc<Context>,
     ) -> Message<'a> {
         // SAFETY: the token is given back only with the reader borrowed exclusively.
-        Message { record: unsafe { Record::at(address) }, context }
+        Message { record: unsafe { Record::at(address) }, context, lease: None }
     }
 
     /// Gives the slots of what was taken back to the writer.
@@ -627,6 +705,14 @@ impl Lane {
         context: &Arc<Context>,
     ) -> Look {
         self.read_side(reader, |side| {
+            if side.falls_back
+                && side.catch_up.is_none()
+                && side.expired == 0
+                && matches!(side.queue.look(1, &self.log), ring::Look::Loss(_))
+            {
+                side.begin_catch_up(&self.log);
+            }
+            let told = side.told;
             let Some(catch_up) = &mut side.catch_up else {
                 let is_empty = side.expired == 0 && side.queue.is_empty(&self.log);
                 return if is_empty { Look::Nothing } else { Look::Something };
@@ -636,7 +722,7 @@ impl Lane {
                     return Look::Something;
                 }
                 let cursor = self.settled_cursor();
-                if self.expired_unread.load(Ordering::Acquire) > catch_up.told {
+                if catch_up.is_over || self.expired_unread.load(Ordering::Acquire) > told {
                     return Look::Something;
                 }
                 let head = self.log.head();
@@ -666,7 +752,9 @@ impl Lane {
     ) -> Polled {
         self.read_side(reader, |side| {
             let special = Polled { count: 0, is_all: false };
-            let ReadSide { queue: ReadQueue::Plain(ring), pins, catch_up: None, expired: 0 } = side
+            let ReadSide {
+                queue: ReadQueue::Plain(ring), pins, catch_up: None, expired: 0, ..
+            } = side
             else {
                 return special;
             };
@@ -713,7 +801,7 @@ impl Lane {
                     // SAFETY: the pins keep it.
                     let record = unsafe { Record::at(address) };
                     debug_assert_eq!(record.sequence_low(), span.first as u32 + at as u32);
-                    if !f(Message { record, context }) {
+                    if !f(Message { record, context, lease: None }) {
                         return Polled { count: most - left + at + 1, is_all: false };
                     }
                 }
@@ -794,7 +882,8 @@ impl Lane {
         loop {
             let Some(catch_up) = &mut side.catch_up else { return Next::Empty };
             if catch_up.is_over {
-                let lost = self.untold(catch_up);
+                let lost = self.untold(side.told);
+                side.told += lost;
                 side.catch_up = None;
                 return Next::Lagged(lost);
             }
@@ -808,9 +897,9 @@ impl Lane {
             catch_up.taken.clear();
             catch_up.at = 0;
             let cursor = self.settled_cursor();
-            let lost = self.untold(catch_up);
+            let lost = self.untold(side.told);
             if lost > 0 {
-                catch_up.told += lost;
+                side.told += lost;
                 return Next::Lagged(lost);
             }
             let head = self.log.head();
@@ -822,8 +911,8 @@ impl Lane {
     }
 
     /// How much expired unread and has not been told.
-    fn untold(&self, catch_up: &CatchUp) -> u64 {
-        self.expired_unread.load(Ordering::Acquire) - catch_up.told
+    fn untold(&self, told: u64) -> u64 {
+        self.expired_unread.load(Ordering::Acquire) - told
     }
 
     /// The cursor, when no holder is counting.
@@ -933,8 +1022,12 @@ impl Lane {
     pub(crate) fn awaits(&self, held: &mut Held, end: u64) -> bool {
         self.write_side(held, |side| {
             let oldest = match (&mut side.queue, side.state) {
-                // SYNC cursor-moved: pairs with the reader's swap.
-                (_, LaneState::CatchingUp) => Some(self.cursor.load(Ordering::Acquire) & !COUNTING),
+                (queue, LaneState::CatchingUp) => {
+                    // SYNC cursor-moved: pairs with the reader's swap.
+                    let cursor = self.cursor.load(Ordering::Acquire) & !COUNTING;
+                    // What is in the ring of a lane that has fallen back comes before.
+                    Some(queue.oldest().map_or(cursor, |oldest| oldest.min(cursor)))
+                }
                 (queue, _) => queue.oldest(),
             };
             oldest.is_some_and(|oldest| oldest < end)
@@ -993,7 +1086,7 @@ impl Lane {
     pub(crate) fn leave_log(&self, reader: &mut Reader) {
         self.read_side(reader, |side| match &mut side.catch_up {
             // Between the reader's last look and going live; told before what is in the ring.
-            Some(catch_up) if self.untold(catch_up) > 0 => catch_up.is_over = true,
+            Some(catch_up) if self.untold(side.told) > 0 => catch_up.is_over = true,
             catch_up => *catch_up = None,
         });
     }
@@ -1002,34 +1095,40 @@ impl Lane {
     pub(crate) fn discard(&self, reader: &mut Reader) {
         self.read_side(reader, |side| {
             let mut discarded = 0;
-            if let Some(catch_up) = side.catch_up.take() {
-                for address in &catch_up.taken[catch_up.at..] {
-                    side.pins.add(*address);
-                    discarded += 1;
-                }
+            if side.falls_back || side.catch_up.is_some() {
                 // What the holder deferred and nobody took; it defers nothing any more.
-                let gone = self.counted.undeferred.get()
-                    + self.written.moved.get()
-                    + self.written.deferred_expired.get();
-                let left = self.written.deferred.get().saturating_sub(gone);
+                let left = self.deferred_left();
                 self.counted.undeferred.add(left);
                 discarded += left;
             }
-            loop {
-                match side.queue.look(u64::MAX, &self.log) {
-                    ring::Look::Span(span) => {
-                        discarded += span.count;
-                        self.advance(side, span.count);
-                    }
-                    ring::Look::Loss(_) => _ = side.queue.take_loss(&self.log),
-                    ring::Look::Empty => break,
-                }
-            }
-            side.queue.release();
+            discarded += self.drop_queued(side);
             side.pins.flush();
             self.counted.buffered.set(0);
             self.counted.discarded.add(discarded);
         });
+    }
+
+    /// Takes all that is queued for the reader and not delivered; how much that was.
+    fn drop_queued(&self, side: &mut ReadSide) -> u64 {
+        let mut dropped = 0;
+        if let Some(catch_up) = side.catch_up.take() {
+            for address in &catch_up.taken[catch_up.at..] {
+                side.pins.add(*address);
+                dropped += 1;
+            }
+        }
+        loop {
+            match side.queue.look(u64::MAX, &self.log) {
+                ring::Look::Span(span) => {
+                    dropped += span.count;
+                    self.advance(side, span.count);
+                }
+                ring::Look::Loss(_) => _ = side.queue.take_loss(&self.log),
+                ring::Look::Empty => break,
+            }
+        }
+        side.queue.release();
+        dropped
     }
 }
 

@@ -21,7 +21,7 @@
 #![expect(unsafe_code, reason = "records behind an epoch pin")]
 
 use crate::chunk::{CHUNK_BYTES, Chunk, FIRST_RECORD};
-use crate::message::Record;
+use crate::message::{Context, Message, OwnedMessage, Record};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, CachePadded, Ordering, epoch};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -145,6 +145,29 @@ impl Log {
         // Not expired when it was looked up, so the log's token is not given back while pinned.
         Chunk::of(address).grant(1);
         Some(KeptRecord(address))
+    }
+
+    /// The message at `sequence`, which is below a `head` that was read before, kept; `None` if it
+    /// has expired.
+    pub(crate) fn keep_message(
+        &self,
+        sequence: u64,
+        context: &crate::sync::Arc<Context>,
+    ) -> Option<OwnedMessage> {
+        self.keep_message_if(sequence, context, |_| true)
+    }
+
+    /// The same, if it is as `wanted`.
+    pub(crate) fn keep_message_if(
+        &self,
+        sequence: u64,
+        context: &crate::sync::Arc<Context>,
+        wanted: impl FnOnce(&Message<'_>) -> bool,
+    ) -> Option<OwnedMessage> {
+        let pinned = epoch::pin();
+        let record = self.pinned_record(sequence, &pinned)?;
+        let message = Message { record, context, lease: None };
+        wanted(&message).then(|| message.keep())
     }
 
     /// The first sequence whose record is as `wanted`; all records behind such a one are so too.

@@ -6,8 +6,8 @@
 
 use crate::chunk::Pool;
 use crate::clock::Clock;
-use crate::config::{Limits, Overflow, WhenFull};
-use crate::inbox::{Inbox, InboxState};
+use crate::config::{DeliveryMode, Limits, Overflow, WhenFull};
+use crate::inbox::{Inbox, InboxState, Queue};
 use crate::interest::{Interest, Scan};
 use crate::lane::{Lane, Look, Next, Reader, Replay};
 use crate::log::Log;
@@ -68,7 +68,6 @@ impl World {
         let shard = Shard::new(
             0,
             Memory { budget, when_full, pool: &pool },
-            Limits::default(),
             Clock::default(),
             &context,
             &routing,
@@ -140,7 +139,14 @@ impl World {
     ) -> Consumer {
         let pattern = Pattern::new(TOPIC).expect("a topic's name is a pattern");
         let interest = Interest::new(vec![pattern.clone()], None, 0, 0);
-        let inbox = Arc::new(Inbox::new(id, None, interest, overflow, capacity, 1, 0));
+        let inbox = Arc::new(Inbox::new(
+            id,
+            None,
+            interest,
+            Queue { overflow, delivery: DeliveryMode::AtMostOnce, capacity },
+            1,
+            0,
+        ));
         let route = || {
             let routes = self.routing.load().insert(&pattern, id, Arc::clone(&inbox));
             self.routing.store(Arc::new(routes));

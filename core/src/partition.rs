@@ -54,9 +54,11 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Whether all that is published is for it, and nothing happens to others when it is full.
+    /// Whether all that is published is for it, and nothing happens to others, or to what comes
+    /// later, when it is full.
     pub(crate) fn is_followable(&self) -> bool {
         !self.filtered
+            && !self.inbox.is_settled_later()
             && matches!(self.inbox.overflow, Overflow::DropNewest | Overflow::Block { .. })
     }
 }

@@ -1,5 +1,6 @@
 //! Topics as publishers hold them: publish, batch, try, timeout, loan, ticket.
 
+use crate::alarm::Alarms;
 use crate::chunk::{Claim, Pool};
 use crate::clock::Clock;
 use crate::config::{Limits, Overflow};
@@ -107,6 +108,8 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     pub(crate) generation: Generation,
     pub(crate) closed: AtomicBool,
+    /// Wakes consumers for what becomes due by itself.
+    pub(crate) alarms: Alarms,
     /// The sequencers' threads, which run as long as anything can be asked of a shard.
     pub(crate) sequencers: Vec<SequencerThread>,
 }
@@ -143,6 +146,7 @@ impl Drop for Engine {
         if self.generation.is_over() {
             // In the child of a fork the threads do not exist: there is nothing to stop or to join.
             std::mem::forget(std::mem::take(&mut self.sequencers));
+            self.alarms.forget_thread();
         }
     }
 }
@@ -181,7 +185,7 @@ impl TopicEntry {
 
 /// FNV-1a with a final mix (that of MurmurHash3): not keyed, because a key must find its partition
 /// again after a restart.
-fn stable_hash(bytes: &[u8]) -> u64 {
+pub(crate) fn stable_hash(bytes: &[u8]) -> u64 {
     let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
@@ -426,6 +430,25 @@ impl Topic {
             });
         });
         Ok(Ticket { slot, engine })
+    }
+
+    /// Publishes a message of the broker's own, which may have more attributes than a user's.
+    pub(crate) fn publish_system(
+        &self,
+        message: NewMessage<'_>,
+        timeout: Duration,
+    ) -> Result<Receipt, PublishError> {
+        self.engine.check()?;
+        let deadline = Some(self.engine.clock.now().saturating_add(timeout));
+        let patience = Patience::Until(Limit { deadline, go_on: None });
+        let partition = self.entry.partition(message.key);
+        let messages = std::slice::from_ref(&message);
+        let mut appended = self.append(partition, messages, patience, &mut Waits::default())?;
+        if appended.stop.is_some() {
+            let mut total = BatchReceipt::default();
+            appended = self.wait_and_append(partition, messages, patience, appended, &mut total)?;
+        }
+        Ok(self.receipt(partition, appended.first_offset, appended.outcome))
     }
 
     /// The receipt is made from registers where the message takes the short path: one that is

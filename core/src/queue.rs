@@ -30,6 +30,8 @@ pub(crate) struct Pushed(u64);
 
 impl Pushed {
     const DISCONNECT: u64 = 1 << 63;
+    const FELL_BACK: u64 = 1 << 62;
+    const SPECIAL: u64 = Self::DISCONNECT | Self::FELL_BACK;
 
     #[inline]
     pub(crate) fn new(enqueued: u64, dropped: u64) -> Self {
@@ -43,7 +45,23 @@ impl Pushed {
 
     #[inline]
     pub(crate) fn dropped(self) -> u64 {
-        (self.0 & !Self::DISCONNECT) >> 32
+        (self.0 & !Self::SPECIAL) >> 32
+    }
+
+    /// Whether [`fell_back`](Self::fell_back) or [`disconnect`](Self::disconnect) is so.
+    #[inline]
+    pub(crate) fn is_special(self) -> bool {
+        self.0 & Self::SPECIAL != 0
+    }
+
+    /// The same, and the queue was full, and from now on the reader takes what comes from the log.
+    pub(crate) fn and_fell_back(self) -> Self {
+        Self(self.0 | Self::FELL_BACK)
+    }
+
+    /// The queue was full, and from now on the reader takes what comes from the log.
+    pub(crate) fn fell_back(self) -> bool {
+        self.0 & Self::FELL_BACK != 0
     }
 
     /// The same, and the subscription ends.
@@ -59,7 +77,8 @@ impl Pushed {
 }
 
 impl std::ops::AddAssign for Pushed {
-    /// Of pushes to one lane, of which the last alone may disconnect.
+    /// Of pushes to one lane, which falls back at most once, and of which the last alone may
+    /// disconnect.
     fn add_assign(&mut self, later: Self) {
         self.0 += later.0;
     }

@@ -9,12 +9,13 @@
 use crate::baton::{Baton, Guarded};
 use crate::chunk::{Appender, CHUNK_BYTES, Claim, ClaimArea, FIRST_RECORD, Pool};
 use crate::clock::{Clock, Stamps};
-use crate::config::{Limits, Overflow, WhenFull};
+use crate::config::{Overflow, WhenFull};
 use crate::followers::Followers;
 use crate::inbox::{Inbox, InboxState};
 use crate::lane::{Held, Lane, Replay};
 use crate::log::{Log, LogWriter};
 use crate::message::{self, Context, Layout, NewMessage, Place, Record};
+pub(crate) use crate::outcome::{Appended, Outcome, Stop};
 pub(crate) use crate::partition::Partition;
 use crate::partition::{PartitionState, Target, UNRESOLVED};
 use crate::prefetch;
@@ -66,7 +67,6 @@ impl Shard {
     pub(crate) fn new(
         index: usize,
         memory: Memory<'_>,
-        limits: Limits,
         clock: Clock,
         context: &Arc<Context>,
         routing: &PlainArc<Snapshot<Routes>>,
@@ -81,7 +81,6 @@ impl Shard {
             appender: Appender::new(Arc::clone(pool)),
             pool: Arc::clone(pool),
             when_full,
-            limits,
             stamps: Stamps::new(clock),
             context: Arc::clone(context),
             routing: PlainArc::clone(routing),
@@ -96,48 +95,6 @@ impl Shard {
     }
 }
 
-/// How many subscriptions a publish was for, and what became of it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    pub(crate) matched: u64,
-    pub(crate) enqueued: u64,
-    pub(crate) dropped: u64,
-}
-
-impl Outcome {
-    #[inline(always)]
-    fn add(&mut self, matched: u64, pushed: Pushed) {
-        self.matched += matched;
-        self.enqueued += pushed.enqueued();
-        self.dropped += pushed.dropped();
-    }
-}
-
-/// What became of the messages of one [`Core::append`].
-#[derive(Debug)]
-pub(crate) struct Appended {
-    /// How many of them were published: always the first ones.
-    pub(crate) count: usize,
-    pub(crate) first_offset: u64,
-    pub(crate) outcome: Outcome,
-    /// Why the rest was not.
-    pub(crate) stop: Option<Stop>,
-}
-
-/// Why a message was not published.
-#[derive(Debug)]
-pub(crate) enum Stop {
-    /// A subscription that asked to be waited for has no room.
-    Blocked(Arc<Inbox>, Arc<Lane>),
-    /// The memory budget is used up by messages that are still queued.
-    Full,
-    /// The system has no memory.
-    NoMemory,
-    /// The topic was deleted.
-    Deleted,
-    Closed,
-}
-
 /// What a shard's baton guards.
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -146,7 +103,6 @@ pub(crate) struct Core {
     appender: Appender,
     pool: Arc<Pool>,
     when_full: WhenFull,
-    limits: Limits,
     stamps: Stamps,
     context: Arc<Context>,
     routing: PlainArc<Snapshot<Routes>>,
@@ -369,7 +325,17 @@ impl Core {
     #[inline(never)]
     fn push_specially(&mut self, target: &Target, sequence: u64, now_us: u64) -> Pushed {
         let span = Span { first: sequence, count: 1 };
-        target.lane.push(&mut self.held, span, target.inbox.overflow, now_us)
+        let pushed = target.lane.push(&mut self.held, span, target.inbox.overflow, now_us);
+        if pushed.fell_back() {
+            self.watch(&target.inbox, &target.lane);
+        }
+        pushed
+    }
+
+    /// From now on `lane` is told what expires: its reader takes from the log.
+    #[cold]
+    fn watch(&mut self, inbox: &Arc<Inbox>, lane: &Arc<Lane>) {
+        self.catching_up.push((Arc::clone(inbox), Arc::clone(lane)));
     }
 
     /// Whether one of the subscriptions that block has no room.
@@ -594,7 +560,7 @@ impl Core {
     ) -> Result<usize, Stop> {
         let Some(message) = messages.first() else { return Ok(0) };
         // Checked by the publisher before it came here.
-        let Ok(layout) = message.layout(&self.limits) else { return Err(Stop::NoMemory) };
+        let Ok(layout) = message.measure() else { return Err(Stop::NoMemory) };
         let bytes = layout.bytes();
         if bytes > CHUNK_BYTES - FIRST_RECORD {
             return self.write_large(state, following, message, layout, place, waits);
@@ -749,7 +715,12 @@ impl Core {
             if pushed != Pushed::default() && target.inbox.arrivals.is_armed() {
                 self.wake(target);
             }
-            if pushed.disconnect() {
+            if !pushed.is_special() {
+                continue;
+            }
+            if pushed.fell_back() {
+                self.watch(&target.inbox, &target.lane);
+            } else {
                 target.inbox.advance(InboxState::Disconnected);
                 self.errands.push(Arc::clone(&target.inbox));
                 tracing::warn!(
@@ -812,14 +783,17 @@ impl Core {
     /// Lets the oldest chunks expire until `bytes` more fit into the budget.
     fn make_room(&mut self, bytes: usize) -> Option<Stop> {
         while self.log.over_budget(bytes) {
-            let Some((low, end, only_retained)) = self.log.oldest() else { break };
+            let Some((low, end, _)) = self.log.oldest() else { break };
             if self.when_full == WhenFull::Refuse {
                 for (_, lane) in &self.followers.lanes {
                     lane.room_behind(&mut self.held, self.log.next());
                 }
                 let held = &mut self.held;
                 let unread = self.awaited.values().any(|lane| lane.awaits(held, end));
-                if unread || !only_retained {
+                // In this order: what was taken is pinned until it is noted as unsettled.
+                let pinned = self.log.oldest().is_some_and(|(_, _, only_retained)| !only_retained);
+                let unsettled = self.awaited.values().any(|lane| lane.is_unsettled(end));
+                if unread || pinned || unsettled {
                     return Some(Stop::Full);
                 }
             }

@@ -17,13 +17,16 @@
 //! | running, with news | its worker, to queued |
 //! | ended: unsubscribed or closed | nobody |
 
+use crate::acks::Acks;
 use crate::breaker::{Breaker, BreakerState};
 use crate::clock::Clock;
 use crate::config::{CircuitBreaker, WaitStrategy};
 use crate::contain::{contain, drop_quietly};
 use crate::error::RecvError;
+use crate::handled::Handled;
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
+use crate::lane::Next;
 use crate::message::Message;
 use crate::subscription::Receiver;
 use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Counter, Ordering};
@@ -53,30 +56,6 @@ const SLICE: usize = 256;
 
 /// Looks in vain at a task's inbox before its worker leaves it.
 const LINGER: u32 = 200;
-
-/// What a handler returned, as text where it failed.
-pub(crate) type Handled = Result<(), String>;
-
-/// What can be returned by a handler: nothing, or a result whose error counts as a failure.
-pub trait HandlerResult {
-    /// Nothing, or why it failed.
-    ///
-    /// # Errors
-    /// The error's text.
-    fn into_handled(self) -> Result<(), String>;
-}
-
-impl HandlerResult for () {
-    fn into_handled(self) -> Result<(), String> {
-        Ok(())
-    }
-}
-
-impl<E: fmt::Display> HandlerResult for Result<(), E> {
-    fn into_handled(self) -> Result<(), String> {
-        self.map_err(|error| error.to_string())
-    }
-}
 
 /// A handler's failure, as it is reported to `on_error`.
 #[derive(Debug, Clone, Copy)]
@@ -149,6 +128,7 @@ impl fmt::Debug for Running {
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) inbox: Arc<Inbox>,
+    pub(crate) acks: Option<Arc<Acks>>,
     pool: std::sync::Weak<Workers>,
     state: AtomicU8,
     /// Taken by whoever made the state ACTIVE; `None` when the task has ended for good.
@@ -172,6 +152,7 @@ impl Task {
     pub(crate) fn new(receiver: Receiver, config: TaskConfig, pool: &Arc<Workers>) -> Arc<Self> {
         Arc::new(Self {
             inbox: Arc::clone(&receiver.inbox),
+            acks: receiver.acked.as_ref().map(|acked| Arc::clone(&acked.acks)),
             pool: Arc::downgrade(pool),
             state: AtomicU8::new(IDLE),
             running: Mutex::new(Some(Running {
@@ -314,13 +295,16 @@ impl Task {
         let mut left = most;
         self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
         let _inside = InsideHandler::enter(self.inbox.id);
+        if running.receiver.is_settled_later() {
+            return self.handle_acked(most, running, clock);
+        }
         let Running { receiver, handler, on_error, on_lagged, breaker, .. } = running;
         let mut admitted = true;
         while left > 0 && admitted && self.inbox.state() != InboxState::Ended {
             // The place is free as soon as the handler has the message.
             let handled = receiver.poll::<true>(left, |message| {
-                let failed = self.handle(handler, on_error, message);
-                admitted = breaker.record(!failed, || clock.now());
+                let handled = self.handle(handler, on_error, message);
+                admitted = breaker.record(handled == Handled::Success, || clock.now());
                 admitted && self.inbox.state() != InboxState::Ended
             });
             match handled {
@@ -337,34 +321,74 @@ impl Task {
         After::More
     }
 
-    /// Runs the handler on one message. True if it failed.
+    /// The same where messages are settled by what the handler returns.
+    #[cold]
+    #[inline(never)]
+    fn handle_acked(&self, most: usize, running: &mut Running, clock: &Clock) -> After {
+        let Running { receiver, handler, on_error, on_lagged, breaker, .. } = running;
+        let mut left = most;
+        let mut after = After::More;
+        while left > 0 && self.inbox.state() != InboxState::Ended {
+            receiver.done_with_older();
+            match receiver.next(left) {
+                Next::Record(address) => {
+                    left -= 1;
+                    // The place is free as soon as the handler has the message.
+                    receiver.release();
+                    let handled = self.handle(handler, on_error, receiver.message(address));
+                    receiver.settle(address, &handled);
+                    if !breaker.record(handled == Handled::Success, || clock.now()) {
+                        break;
+                    }
+                }
+                Next::Lagged(lost) => tell_loss(self.inbox.id, on_lagged, lost),
+                Next::Empty | Next::CaughtUp => {
+                    receiver.leave();
+                    after = After::Empty(most - left);
+                    break;
+                }
+            }
+        }
+        receiver.end_slice();
+        after
+    }
+
+    /// Runs the handler on one message; what becomes of it, which is a reason to try again where
+    /// the handler panicked.
     #[inline]
     fn handle(
         &self,
         handler: &mut HandlerFn,
         on_error: &mut Option<Box<OnError>>,
         message: Message<'_>,
-    ) -> bool {
+    ) -> Handled {
         match catch_unwind(AssertUnwindSafe(|| handler(&message))) {
-            Ok(Ok(())) => return false,
-            Ok(Err(reason)) => {
+            Ok(Handled::Success) => Handled::Success,
+            Ok(failed) => {
                 self.failures.add(1);
-                report(self.inbox.id, on_error, message, &reason, false);
+                if let Handled::Retry { reason } | Handled::DeadLetter { reason } = &failed {
+                    report(self.inbox.id, on_error, message, reason, false);
+                }
+                failed
             }
             Err(panic) => {
                 self.failures.add(1);
                 self.panics.add(1);
+                let failed = Handled::retry(panic_text(&*panic));
                 report(self.inbox.id, on_error, message, panic_text(&*panic), true);
                 drop_quietly(panic);
+                failed
             }
         }
-        true
     }
 
     /// Goes to sleep until something arrives; false if it has already.
     fn sleep(self: &Arc<Self>) -> bool {
         self.inbox.await_arrivals(Waiter::Work(Arc::clone(self) as _));
-        let is_empty = self.lock().as_mut().is_none_or(|running| running.receiver.is_empty());
+        let is_empty = self.lock().as_mut().is_none_or(|running| {
+            running.receiver.set_alarm();
+            running.receiver.is_empty()
+        });
         if !is_empty || self.inbox.state() == InboxState::Ended {
             self.inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Work(_)));
             return false;
@@ -393,7 +417,10 @@ impl Task {
                     });
                     if park {
                         self.inbox.await_arrivals(Waiter::this_thread());
-                        let is_empty = self.lock().as_mut().is_none_or(|r| r.receiver.is_empty());
+                        let is_empty = self.lock().as_mut().is_none_or(|running| {
+                            running.receiver.set_alarm();
+                            running.receiver.is_empty()
+                        });
                         if is_empty && self.inbox.state() == InboxState::Open {
                             thread::park();
                         }

@@ -16,6 +16,7 @@ from collections.abc import Mapping as _Mapping
 from collections.abc import Sequence as _Sequence
 
 from ._errors import (
+    AtMostOnce,
     Closed,
     ConfigError,
     Disconnected,
@@ -38,6 +39,7 @@ from ._errors import (
     Timeout,
     TopicDeleted,
     TopicExists,
+    UnknownSubscription,
     UnknownTopic,
     WouldBlock,
 )
@@ -89,6 +91,7 @@ _Mapping.register(Attributes)
 _Sequence.register(Batch)
 
 __all__ = [
+    "AtMostOnce",
     "Attributes",
     "Batch",
     "BatchReceipt",
@@ -134,6 +137,7 @@ __all__ = [
     "Topic",
     "TopicDeleted",
     "TopicExists",
+    "UnknownSubscription",
     "UnknownTopic",
     "WaitStrategy",
     "WhenFull",

@@ -39,6 +39,10 @@ class ConfigError(Error):
     """Why a broker could not be made, or a topic not be managed."""
 
 
+class AtMostOnce(ConfigError):
+    """Only a subscription that delivers at least once can do that."""
+
+
 class Closed(PublishError, SubscribeError, RecvError, ConfigError):
     """The broker or the subscription is closed; when receiving, everything queued was delivered."""
 
@@ -112,7 +116,7 @@ class Lagged(RecvError):
     count: int = 0
 
 
-class NameInUse(SubscribeError):
+class NameInUse(SubscribeError, ConfigError):
     """A subscription of this name exists."""
 
 
@@ -145,6 +149,10 @@ class TopicDeleted(PublishError):
 
 class TopicExists(ConfigError):
     """The topic exists."""
+
+
+class UnknownSubscription(ConfigError, LookupError):
+    """There is no such subscription."""
 
 
 class UnknownTopic(PublishError, ConfigError, LookupError):

@@ -13,6 +13,7 @@ use std::fmt::Display;
 /// The exception class of a kind. Complete: a new kind does not compile without one.
 fn class_name(kind: ErrorKind) -> &'static str {
     match kind {
+        ErrorKind::AtMostOnce => "AtMostOnce",
         ErrorKind::Closed => "Closed",
         ErrorKind::Disconnected => "Disconnected",
         // Nobody asks for a message without saying for how long.
@@ -31,6 +32,7 @@ fn class_name(kind: ErrorKind) -> &'static str {
         ErrorKind::OutOfRange => "OutOfRange",
         ErrorKind::TopicDeleted => "TopicDeleted",
         ErrorKind::TopicExists => "TopicExists",
+        ErrorKind::UnknownSubscription => "UnknownSubscription",
         ErrorKind::UnknownTopic => "UnknownTopic",
         ErrorKind::WouldBlock => "WouldBlock",
     }

