@@ -259,7 +259,7 @@ mod tests {
         assert_caught(
             "core/src/ring.rs",
             "use crate::broker::Broker;\n",
-            "layer 3 uses `broker.rs`",
+            "uses `broker.rs` of layer",
         );
         assert_caught("core/src/ring.rs", "fn f(x: &crate::lane::Lane) {}\n", "uses `lane.rs`");
         assert_caught("core/src/ring.rs", "\nuse super::lane::Lane;\n", "uses `lane.rs`");
