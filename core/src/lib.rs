@@ -126,7 +126,7 @@ pub use dead_letter::{
 pub use dedup::Deduplicator;
 pub use error::{
     AckError, ConfigError, InvalidFilter, InvalidMessage, InvalidName, NameRule, PublishError,
-    RecvError, SubscribeError, TryRecvError,
+    RecvError, SeekError, SubscribeError, TryRecvError,
 };
 pub use filter::{Filter, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
 pub use handled::{Handled, HandlerResult};
