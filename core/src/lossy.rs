@@ -140,10 +140,7 @@ impl Producer {
             return None;
         }
         let runs = &self.shared.runs;
-        self.oldest = self.oldest.max(self.begun.saturating_sub(runs.len()));
-        while self.oldest + 1 < self.begun && runs.begins_by(self.oldest + 1, self.cached_head) {
-            self.oldest += 1;
-        }
+        self.oldest = runs.seek(self.oldest, self.begun - 1, self.cached_head);
         Some(runs.read(self.oldest).at(self.cached_head))
     }
 
@@ -197,11 +194,7 @@ impl Consumer {
         let runs = &self.shared.runs;
         // SYNC run-begun: pairs with Producer::append. Not older than the tail.
         let newest = self.shared.end.begun.load(Ordering::Acquire) - 1;
-        // What is older is in no slot any more.
-        self.run = self.run.max((newest + 1).saturating_sub(runs.len()));
-        while self.run < newest && runs.begins_by(self.run + 1, head) {
-            self.run += 1;
-        }
+        self.run = runs.seek(self.run, newest, head);
         let run = runs.read(self.run);
         let end = if self.run < newest { runs.base(self.run + 1) } else { tail };
         let until = |position: u64| position.wrapping_sub(head);

@@ -268,11 +268,7 @@ impl Producer {
             return None;
         }
         let runs = &self.shared.runs;
-        // Older ones are not in their slots any more, and are none of what is queued.
-        self.oldest = self.oldest.max(self.begun.saturating_sub(runs.len()));
-        while self.oldest + 1 < self.begun && runs.begins_by(self.oldest + 1, self.cached_head) {
-            self.oldest += 1;
-        }
+        self.oldest = runs.seek(self.oldest, self.begun - 1, self.cached_head);
         Some(runs.read(self.oldest).at(self.cached_head))
     }
 

@@ -91,11 +91,16 @@ impl Runs {
         self.0[self.slot(number)].base.load(Ordering::Acquire)
     }
 
-    /// Whether the run number `number` begins at `position` or before. Positions that are compared
-    /// are far less than 2^63 apart.
-    #[inline(always)]
-    pub(crate) fn begins_by(&self, number: u64, position: u64) -> bool {
-        position.wrapping_sub(self.base(number)) < 1 << 63
+    /// The number of the run that has `position`, of those up to `newest` and from `from` on, or from
+    /// the oldest on that can still be in its slot.
+    pub(crate) fn seek(&self, from: u64, newest: u64, position: u64) -> u64 {
+        // Positions that are compared are far less than 2^63 apart.
+        let begins_by = |run| position.wrapping_sub(self.base(run)) < 1 << 63;
+        let mut run = from.max((newest + 1).saturating_sub(self.0.len() as u64));
+        while run < newest && begins_by(run + 1) {
+            run += 1;
+        }
+        run
     }
 }
 
