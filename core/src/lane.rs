@@ -595,7 +595,7 @@ impl Lane {
             }
             loop {
                 let found = side.queue.look(most as u64, &self.log);
-                self.counted.buffered.set(side.queue.taken());
+                self.show_taken(&side.queue);
                 if let ring::Look::Span(span) = found {
                     let gone = self.log.low().saturating_sub(span.first).min(span.count);
                     if gone > 0 {
@@ -638,7 +638,14 @@ impl Lane {
     #[inline]
     fn advance(&self, side: &mut ReadSide, count: u64) {
         side.queue.advance(count);
-        self.counted.buffered.set(side.queue.taken());
+        self.show_taken(&side.queue);
+    }
+
+    #[inline(always)]
+    fn show_taken(&self, queue: &ReadQueue) {
+        if let Some(taken) = queue.taken() {
+            self.counted.buffered.set(taken);
+        }
     }
 
     /// The address of the record at `sequence`, whose chunk `pins` then keep; `None` if it has

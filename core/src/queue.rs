@@ -175,12 +175,12 @@ impl ReadQueue {
         }
     }
 
-    /// Messages that were taken from the ring and not delivered yet.
+    /// Messages that were taken from the ring and not delivered yet, where looking takes them.
     #[inline(always)]
-    pub(crate) fn taken(&self) -> u64 {
+    pub(crate) fn taken(&self) -> Option<u64> {
         match self {
-            Self::Plain(_) => 0,
-            Self::Lossy { taken, .. } => taken.count,
+            Self::Plain(_) => None,
+            Self::Lossy { taken, .. } => Some(taken.count),
         }
     }
 
