@@ -57,8 +57,8 @@
 #define SLIPRING_VERSION_PATCH 0
 #define SLIPRING_VERSION_STRING "0.1.0"
 #define SLIPRING_VERSION                                                                    \
-    ((uint32_t)SLIPRING_VERSION_MAJOR << 16 | (uint32_t)SLIPRING_VERSION_MINOR << 8 |       \
-     (uint32_t)SLIPRING_VERSION_PATCH)
+    ((SLIPRING_VERSION_MAJOR + 0u) << 16 | (SLIPRING_VERSION_MINOR + 0u) << 8 |             \
+     (SLIPRING_VERSION_PATCH + 0u))
 
 // Times are in nanoseconds.
 #define SLIPRING_FOREVER UINT64_MAX
@@ -131,6 +131,8 @@ enum slipring_status
     SLIPRING_ENOSUBSCRIPTION = -18,
     // A bug in the library: it panicked, and the panic was caught.
     SLIPRING_EPANIC = -19,
+    // Only a subscription that delivers at least once can do that.
+    SLIPRING_EATMOSTONCE = -20,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -252,6 +254,31 @@ typedef uint32_t slipring_wait_strategy;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// How much an event matters.
+enum slipring_log_level
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // Something is wrong that nobody else is told of.
+    SLIPRING_LOG_ERROR = 1,
+    // A handler has failed, a subscription was disconnected, a setting could not be kept.
+    SLIPRING_LOG_WARN = 2,
+    // Life and death of a broker.
+    SLIPRING_LOG_INFO = 3,
+    // Losses.
+    SLIPRING_LOG_DEBUG = 4,
+    // Everything.
+    SLIPRING_LOG_TRACE = 5,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum slipring_log_level slipring_log_level;
+#else
+typedef uint32_t slipring_log_level;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 // A broker inside this process. Usable from all threads at once, and from inside handlers. Free it
 // with `slipring_broker_free`.
 typedef struct slipring_broker slipring_broker;
@@ -284,6 +311,13 @@ typedef struct slipring_ticket slipring_ticket;
 // `slipring_topic_free`, which leaves the topic itself as it is.
 typedef struct slipring_topic slipring_topic;
 
+// Is told an event of the broker: how much it matters, a `slipring_log_level`, and what it was, as text
+// that does not end in NUL.
+typedef void (*slipring_log_fn)(void *user, uint32_t level, const char *text, size_t text_len);
+
+// Lets go of user data.
+typedef void (*slipring_user_free_fn)(void *user);
+
 // Settings of a broker. Fill it with `slipring_broker_options_init` first.
 typedef struct slipring_broker_options {
     // Set by `slipring_broker_options_init`.
@@ -311,6 +345,24 @@ typedef struct slipring_broker_options {
     uint32_t pin_workers;
     // Index into the allowed CPUs.
     uint32_t workers_first_cpu;
+    // Is told the events of this broker: failures of handlers, disconnected subscriptions, its end,
+    // and what else nobody is told of; never a message. Default NULL.
+    //
+    // It is called where the event happens, on any thread and on several at a time, also while a
+    // shard is held: it must be quick, and calls of the broker from inside it are refused with
+    // EFILTERING. It may be called until `log_user_free` is.
+    slipring_log_fn log_fn;
+    // Handed to `log_fn`.
+    void *log_user;
+    // Lets go of `log_user`; may be NULL. Called exactly once for every open call that was given
+    // it, also where that fails, and after the last call of `log_fn`: on any thread, some time
+    // after the broker and all handles that came from it are gone. It must not call the broker
+    // either.
+    slipring_user_free_fn log_user_free;
+    // A `slipring_log_level`: what matters less is not told. Default SLIPRING_LOG_INFO.
+    uint32_t log_level;
+    // Not used: 0.
+    uint32_t reserved;
 } slipring_broker_options;
 
 // What closing left. It will not grow.
@@ -386,9 +438,6 @@ typedef struct slipring_message {
 
 // Says whether a message is wanted: not 0 for yes.
 typedef int32_t (*slipring_filter_fn)(void *user, const struct slipring_message *message);
-
-// Lets go of user data.
-typedef void (*slipring_user_free_fn)(void *user);
 
 // Settings of a subscription. Fill it with `slipring_subscription_options_init` first.
 typedef struct slipring_subscription_options {

@@ -1,19 +1,21 @@
 //! The broker: makes everything and knows everything; not on the path of a message.
 
+use crate::alarm::Alarms;
 use crate::chunk::{CHUNK_BYTES, Pool};
 use crate::clock::Clock;
 use crate::config::{
     DEFAULT_MEMORY_BUDGET, Limits, MAX_PARTITIONS, MAX_SHARDS, Sequencer, WhenFull,
 };
+use crate::dead_letter::Cleared;
 use crate::error::{ConfigError, InvalidName, NameRule, PublishError, SubscribeError};
 use crate::fork::Generation;
 use crate::interest::{is_inside_filter, outside_filters};
-use crate::message::{Context, NewMessage, PartitionEntry};
+use crate::message::{Context, NewMessage};
 use crate::metrics::{Metrics, ShardMetrics, SubscriptionMetrics, TopicMetrics};
 use crate::pin;
-use crate::publisher::{BatchError, BatchReceipt, Engine, Receipt, Topic, TopicEntry};
+use crate::publisher::{BatchError, BatchReceipt, Engine, Receipt, Topic};
 use crate::registry::{CloseReport, Registry, Settings};
-use crate::shard::{Memory, Partition, Routes, Shard};
+use crate::shard::{Memory, Routes, Shard};
 use crate::snapshot::Snapshot;
 use crate::subscribe::SubscriptionBuilder;
 use crate::subscription::Subscription;
@@ -41,7 +43,7 @@ use std::time::Duration;
 /// ```
 #[derive(Clone)]
 pub struct Broker {
-    inner: Arc<Registry>,
+    pub(crate) inner: Arc<Registry>,
 }
 
 impl Broker {
@@ -97,27 +99,7 @@ impl Broker {
             return Err(ConfigError::InvalidName(InvalidName { position: 0, reason }));
         }
         in_range("partitions", partitions, 1, MAX_PARTITIONS)?;
-        let mut control = self.inner.control();
-        if engine.is_closed() {
-            return Err(PublishError::Closed.into());
-        }
-        if self.inner.find_topic(name).is_some() {
-            return Err(ConfigError::TopicExists);
-        }
-        let name: Arc<str> = name.into();
-        let partitions = (0..partitions)
-            .map(|_| {
-                let id = engine.context.partitions.push(PartitionEntry {
-                    topic: Arc::clone(&name),
-                    deleted: AtomicBool::new(false),
-                });
-                let shard = control.next_shard;
-                control.next_shard = (shard + 1) % engine.shards.len();
-                Partition::new(id as u32, shard, Arc::clone(&name))
-            })
-            .collect();
-        let entry = Arc::new(TopicEntry::new(Arc::clone(&name), partitions));
-        self.inner.topics_mut().insert(name, Arc::clone(&entry));
+        let entry = self.inner.make_topic(&mut self.inner.control(), name, partitions)?;
         Ok(Topic::new(Arc::clone(engine), entry))
     }
 
@@ -258,12 +240,14 @@ impl Broker {
         let known: Vec<_> = {
             let control = self.inner.control();
             let known = control.subscriptions.values();
-            known.map(|known| (Arc::clone(&known.inbox), known.task.clone())).collect()
+            known
+                .map(|known| (Arc::clone(&known.inbox), known.task.clone(), known.acks.clone()))
+                .collect()
         };
         // Looked at without the lock: the last reference to a handler may be dropped here.
-        let figures = known.iter().map(|(inbox, task)| {
+        let figures = known.iter().map(|(inbox, task, acks)| {
             let task = task.as_ref().and_then(Weak::upgrade);
-            SubscriptionMetrics::of(inbox, task.as_deref(), now_us)
+            SubscriptionMetrics::of(inbox, task.as_deref(), acks.as_deref(), now_us)
         });
         let mut figures: Vec<_> = figures.collect();
         figures.sort_by_key(|figures| figures.id);
@@ -453,7 +437,7 @@ impl BrokerBuilder {
         };
         let shards = (0..self.shards)
             .map(|index| {
-                Arc::new(Shard::new(index, memory, limits, self.clock.clone(), &context, &routing))
+                Arc::new(Shard::new(index, memory, self.clock.clone(), &context, &routing))
             })
             .collect();
         let mut engine = Engine {
@@ -462,9 +446,10 @@ impl BrokerBuilder {
             limits,
             pool: Arc::clone(&pool),
             memory_budget: self.memory_budget,
-            clock: self.clock,
+            clock: self.clock.clone(),
             generation: Generation::current(),
             closed: AtomicBool::new(false),
+            alarms: Alarms::new(self.clock.clone()),
             sequencers: Vec::new(),
         };
         if let Sequencer::Pinned { first } = self.sequencer {
@@ -485,6 +470,7 @@ impl BrokerBuilder {
             control: Mutex::default(),
             workers: OnceLock::new(),
             merging: AtomicBool::new(false),
+            cleared: Cleared::default(),
         };
         Ok(Broker { inner: Arc::new(inner) })
     }

@@ -3,14 +3,14 @@
 //!
 //! A chunk is a block of memory aligned to [`CHUNK_BYTES`], so that the address of any record tells
 //! its chunk. It begins with a header, and is recycled when its last *token* is given back. Tokens
-//! are what keeps a chunk: one for each ring slot that points into it, one for the log while it
-//! retains it, one for each outstanding claim and each message that somebody keeps.
+//! are what keeps a chunk: the one that its appender has and the log gets from it, one of each
+//! consumer that is reading there, one for each outstanding claim and each message that somebody
+//! keeps.
 //!
-//! Counting a token with an atomic operation at every push would cost more than the push. So a
-//! chunk that is being appended to is *biased*: it starts with [`BIAS`] tokens, the appender counts
-//! in a plain integer what it hands out, and settles the difference once, when the chunk is full
-//! ([`Appender::seal`]). Consumers gather what they finished and give it back in one operation a
-//! batch or chunk ([`Pins`]). A message therefore costs no atomic operation at all.
+//! A queued message has no token: the log keeps the chunk as long as it retains the message. A
+//! consumer takes a token when it comes to another chunk, while pinned, and looks whether the
+//! message has expired meanwhile ([`Pins`]). So tokens cost an atomic operation a chunk, and none a
+//! message.
 //!
 //! Two ways to get space: an [`Appender`], owned by whoever holds the shard's baton, bumps a plain
 //! position; a [`ClaimArea`], open to everyone, hands out space by `fetch_add` before it is known
@@ -35,9 +35,6 @@ pub const CHUNK_BYTES: usize = if cfg!(slipring_loom) { 4 * 1024 } else { 64 * 1
 
 /// Where the first record of a chunk begins.
 pub const FIRST_RECORD: usize = 384;
-
-/// Tokens of a chunk that is being appended to: more than can ever be handed out of one chunk.
-const BIAS: u64 = 1 << 48;
 
 #[repr(C)]
 #[derive(Debug)]
@@ -311,18 +308,17 @@ mod memory {
 #[derive(Debug)]
 pub struct Appender {
     pool: Arc<Pool>,
+    /// With one token.
     chunk: Option<Chunk>,
     /// Address of the next free byte, and the first that is not.
     next: usize,
     end: usize,
-    /// Tokens handed out of the current chunk's bias.
-    handed_out: u64,
 }
 
 impl Appender {
     /// An appender that has no chunk yet.
     pub fn new(pool: Arc<Pool>) -> Self {
-        Self { pool, chunk: None, next: 0, end: 0, handed_out: 0 }
+        Self { pool, chunk: None, next: 0, end: 0 }
     }
 
     /// Where `bytes` (a multiple of 8) can be written, if the current chunk has room. Nothing is
@@ -346,52 +342,21 @@ impl Appender {
         self.next += bytes;
     }
 
-    /// Hands out `count` tokens of the current chunk.
-    #[inline]
-    pub fn grant_current(&mut self, count: u64) {
-        debug_assert!(self.chunk.is_some(), "a record has just been written there");
-        self.handed_out += count;
-    }
-
-    /// Hands out `count` tokens of `chunk`: free of charge for the current chunk.
-    #[inline]
-    pub fn grant(&mut self, chunk: Chunk, count: u64) {
-        if self.chunk == Some(chunk) {
-            self.handed_out += count;
-        } else {
-            chunk.grant(count);
-        }
-    }
-
-    /// Takes `count` tokens of `chunk` back.
-    #[inline]
-    pub fn take_back(&mut self, chunk: Chunk, count: u64) {
-        if self.chunk == Some(chunk) && self.handed_out >= count {
-            self.handed_out -= count;
-        } else {
-            chunk.release(count);
-        }
-    }
-
-    /// Ends the current chunk and gives it back, with one token for the log, if it has one.
+    /// Ends the current chunk and gives it away with its token, if there is one.
     pub fn seal(&mut self) -> Option<Chunk> {
-        let chunk = self.chunk.take()?;
-        // One token more stays: the one that the caller gets.
-        chunk.release(BIAS - self.handed_out - 1);
-        (self.next, self.end, self.handed_out) = (0, 0, 0);
-        Some(chunk)
+        (self.next, self.end) = (0, 0);
+        self.chunk.take()
     }
 
-    /// Begins a new chunk; false if there is no memory. The last one has been sealed.
-    pub fn begin(&mut self) -> bool {
+    /// Begins a new chunk; its address, or `None` if there is no memory. The last one has been
+    /// sealed.
+    pub fn begin(&mut self) -> Option<usize> {
         debug_assert!(self.chunk.is_none(), "the chunk before is sealed first");
-        let Some(chunk) = Pool::take(&self.pool, CHUNK_BYTES - FIRST_RECORD, BIAS) else {
-            return false;
-        };
+        let chunk = Pool::take(&self.pool, CHUNK_BYTES - FIRST_RECORD, 1)?;
         let base = chunk.base() as usize;
         self.chunk = Some(chunk);
         (self.next, self.end) = (base + FIRST_RECORD, base + CHUNK_BYTES);
-        true
+        Some(base)
     }
 
     /// Bytes of the current chunk, 0 without one.
@@ -538,7 +503,7 @@ impl Drop for Claim {
     }
 }
 
-/// The tokens of words that a consumer has taken out of its ring and not yet given back.
+/// The tokens of the chunks that a consumer is reading in.
 #[derive(Debug, Default)]
 pub struct Pins {
     chunk: Option<Chunk>,
@@ -548,7 +513,13 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// Owns one more token: that of the record at `address`.
+    /// Whether there is a token for the record at `address`, in the chunk at hand.
+    #[inline(always)]
+    pub fn hold(&self, address: usize) -> bool {
+        self.chunk == Some(Chunk::of(address))
+    }
+
+    /// Owns one more token: of the chunk that has the record at `address`.
     #[inline]
     pub fn add(&mut self, address: usize) {
         let chunk = Chunk::of(address);
@@ -560,18 +531,6 @@ impl Pins {
         self.count += 1;
     }
 
-    /// Owns `count` more tokens of the chunk that has the record at `address`, and gives back those
-    /// of all other chunks: no record there is in use.
-    #[inline(always)]
-    pub fn move_to(&mut self, address: usize, count: u64) {
-        let chunk = Chunk::of(address);
-        if self.chunk != Some(chunk) {
-            self.flush();
-            self.chunk = Some(chunk);
-        }
-        self.count += count;
-    }
-
     /// Gives back the tokens of all chunks but the one at hand: no record of those is in use.
     #[inline]
     pub fn release_older(&mut self) {
@@ -579,6 +538,16 @@ impl Pins {
             for (chunk, count) in self.older.drain(..) {
                 chunk.release(count);
             }
+        }
+    }
+
+    /// Gives all tokens back, but keeps that of the chunk at `kept`: no record taken so far is in
+    /// use any more.
+    #[inline]
+    pub fn release_all_but(&mut self, kept: usize) {
+        self.release_older();
+        if self.chunk.is_some_and(|chunk| chunk.base() as usize != kept) {
+            self.flush();
         }
     }
 
@@ -608,20 +577,22 @@ mod tests {
         let pool = Pool::new(1 << 20);
         let mut appender = Appender::new(Arc::clone(&pool));
         assert!(appender.room(8).is_none());
-        assert!(appender.begin());
+        assert!(appender.begin().is_some());
         let at = appender.room(64).unwrap();
         appender.commit(64);
         let chunk = Chunk::of(at as usize);
-        appender.grant(chunk, 3);
-        assert_eq!(appender.seal(), Some(chunk));
-        assert_eq!(chunk.tokens(), 4);
         let mut pins = Pins::default();
-        (0..3).for_each(|_| pins.add(at as usize));
+        assert!(!pins.hold(at as usize));
+        chunk.grant(1);
+        pins.add(at as usize);
+        assert!(pins.hold(at as usize));
+        assert_eq!(appender.seal(), Some(chunk));
+        assert_eq!(chunk.tokens(), 2);
         drop(pins);
         assert_eq!(pool.in_use(), CHUNK_BYTES as u64);
         chunk.release(1);
         assert_eq!(pool.in_use(), 0);
-        assert!(appender.begin());
+        assert!(appender.begin().is_some());
         assert_eq!(appender.room(64).unwrap(), at, "the same chunk is used again");
     }
 

@@ -16,6 +16,8 @@ impl Limits {
     pub(crate) const KEY_BYTES: usize = 1024;
     pub(crate) const ID_BYTES: usize = 255;
     pub(crate) const ATTRIBUTES: usize = 100;
+    /// Attributes that the broker may add to those of a message.
+    pub(crate) const SYSTEM_ATTRIBUTES: usize = 6;
     pub(crate) const ATTRIBUTE_KEY_BYTES: usize = 256;
     pub(crate) const ATTRIBUTE_VALUE_BYTES: usize = 1024;
 }
@@ -54,7 +56,8 @@ pub enum Overflow {
     /// The publisher waits until there is room; after `timeout` the message is dropped for this
     /// subscription. `None` waits for as long as it takes.
     Block {
-        /// How long one publish waits for this subscription.
+        /// How long one publish waits for this subscription, from when it first finds it full.
+        /// Others that block, and are full as well, are waited for at the same time.
         timeout: Option<Duration>,
     },
     /// New messages are dropped, and a subscription whose queue has been full for longer than
@@ -63,6 +66,22 @@ pub enum Overflow {
         /// How long the queue may stay full.
         after: Duration,
     },
+}
+
+/// When a message counts as delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(
+    clippy::exhaustive_enums,
+    reason = "there is no third: exactly once is at least once, and a consumer that knows what it has done"
+)]
+pub enum DeliveryMode {
+    /// When the consumer has acknowledged it, given up on it, or it has expired from the log: until
+    /// then it is delivered again, after a time or a failure. Nothing is dropped while a queue is
+    /// full: the subscription reads the log until it has caught up.
+    AtLeastOnce,
+    /// When it is handed over. What happens while a queue is full, its [`Overflow`] policy says.
+    #[default]
+    AtMostOnce,
 }
 
 /// Where a new subscription begins.

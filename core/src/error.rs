@@ -236,8 +236,21 @@ pub enum SubscribeError {
         /// Byte position of the first character that is not allowed.
         position: usize,
     },
-    /// A subscription of this name exists.
+    /// A subscription of this name exists, and has a consumer.
     NameInUse,
+    /// A subscription of this name exists, with other patterns or another delivery mode.
+    Different,
+    /// The name of the topic for dead letters is not valid.
+    InvalidDeadLetterTopic(InvalidName),
+    /// A setting is out of its range.
+    OutOfRange {
+        /// Its name.
+        setting: &'static str,
+        /// The least it can be.
+        min: u64,
+        /// The most it can be.
+        max: u64,
+    },
     /// The capacity is 0 or above 2^24.
     Capacity {
         /// What was asked for.
@@ -263,6 +276,13 @@ impl fmt::Display for SubscribeError {
                 "invalid subscription name at byte {position}: 1 to 255 of [A-Za-z0-9._~+%-]"
             ),
             Self::NameInUse => f.write_str("a subscription of this name exists"),
+            Self::Different => {
+                f.write_str("the subscription of this name has other patterns or another mode")
+            }
+            Self::InvalidDeadLetterTopic(error) => error.fmt(f),
+            Self::OutOfRange { setting, min, max } => {
+                write!(f, "{setting} must be in {min}..={max}")
+            }
             Self::Capacity { requested } => {
                 write!(f, "capacity {requested} is not in 1..=16777216")
             }
@@ -353,6 +373,92 @@ impl From<RecvError> for TryRecvError {
     }
 }
 
+/// Why a message could not be settled, given back or kept longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AckError {
+    /// There is no lease on the message: it came from a subscription that delivers at most once, or
+    /// went to a handler, whose result settles it.
+    NotLeased,
+    /// The lease is over: its deadline has passed, or the message was settled or given back.
+    Stale,
+    /// The ack id is of another subscription, or from before it was sought or opened anew.
+    UnknownAckId,
+    /// The time is out of its range.
+    OutOfRange {
+        /// What was asked for, in milliseconds.
+        requested_ms: u64,
+        /// The least it can be, in milliseconds.
+        min_ms: u64,
+        /// The most it can be, in milliseconds.
+        max_ms: u64,
+    },
+    /// The message expired from the log.
+    Expired,
+    /// The dead letter could not be stored, and so the message was not settled.
+    DeadLetter(PublishError),
+    /// The subscription has ended.
+    Ended,
+    /// The call came from inside a filter function.
+    InsideFilter,
+    /// The process has forked and this is the child.
+    Forked,
+}
+
+impl fmt::Display for AckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotLeased => f.write_str("there is no lease on the message"),
+            Self::Stale => f.write_str("the lease is over"),
+            Self::UnknownAckId => f.write_str("the ack id is not of this subscription's present"),
+            Self::OutOfRange { requested_ms, min_ms, max_ms } => {
+                write!(f, "{requested_ms} ms is not in {min_ms}..={max_ms}")
+            }
+            Self::Expired => f.write_str("the message has expired from the log"),
+            Self::DeadLetter(error) => write!(f, "the dead letter could not be stored: {error}"),
+            Self::Ended => f.write_str("the subscription has ended"),
+            Self::InsideFilter => f.write_str("a filter function may not call the broker"),
+            Self::Forked => f.write_str("the broker was opened before this process was forked"),
+        }
+    }
+}
+
+impl std::error::Error for AckError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::DeadLetter(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// Why a subscription could not be sought.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SeekError {
+    /// It delivers at most once: what it has handed over is gone.
+    AtMostOnce,
+    /// It has ended, or the broker has.
+    Ended,
+    /// The call came from inside a filter function.
+    InsideFilter,
+    /// The process has forked and this is the child.
+    Forked,
+}
+
+impl fmt::Display for SeekError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::AtMostOnce => "a subscription that delivers at most once cannot be sought",
+            Self::Ended => "the subscription has ended",
+            Self::InsideFilter => "a filter function may not call the broker",
+            Self::Forked => "the broker was opened before this process was forked",
+        })
+    }
+}
+
+impl std::error::Error for SeekError {}
+
 /// Why a broker could not be made, or a topic not be managed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -372,6 +478,12 @@ pub enum ConfigError {
     TopicExists,
     /// The topic does not exist.
     UnknownTopic,
+    /// There is no subscription of this name.
+    UnknownSubscription,
+    /// The subscription has a consumer.
+    SubscriptionInUse,
+    /// The subscription delivers at most once.
+    AtMostOnce,
     /// The broker cannot be called: see the reason.
     Unavailable(PublishError),
     /// A thread could not be started.
@@ -387,6 +499,9 @@ impl fmt::Display for ConfigError {
             Self::InvalidName(error) => error.fmt(f),
             Self::TopicExists => f.write_str("the topic exists"),
             Self::UnknownTopic => f.write_str("no such topic"),
+            Self::UnknownSubscription => f.write_str("no such subscription"),
+            Self::SubscriptionInUse => f.write_str("the subscription has a consumer"),
+            Self::AtMostOnce => f.write_str("the subscription delivers at most once"),
             Self::Unavailable(error) => error.fmt(f),
             Self::NoThread => f.write_str("a thread could not be started"),
         }

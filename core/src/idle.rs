@@ -2,19 +2,22 @@
 //!
 //! A consumer that looks at an empty ring all the time takes the line that the producer is about
 //! to write, and slows it down several times over; one that looks too rarely adds latency. Which
-//! of the two matters tells itself: where the next message was there at the first look after a
-//! pause, messages come faster than they are fetched, and the pause grows, so that they gather;
-//! where many looks were in vain, it shrinks to nothing.
+//! of the two matters tells itself: where a pause was long enough for many messages, the next one
+//! may be longer, for it adds little to what those have waited; where it brought few, it shrinks.
 
 use crate::config::WaitStrategy;
 use crate::sync::{spin_loop, yield_now};
 
-/// Longest pause between looks, in PAUSE instructions (about 2 us).
-const LONGEST: u32 = 256;
-/// Looks in vain after which latency is what matters.
-const MANY: u32 = 8;
-/// Messages in a round that are worth the round: fewer had better gather.
-const ROUND: usize = 256;
+/// Longest pause between looks, in PAUSE instructions (about 8 us).
+const LONGEST: u32 = 1024;
+/// Fewer messages than these,
+const FEW: u32 = 4;
+/// found after more looks than these, had been waited for, and had not come meanwhile.
+const WAITED: u32 = 2;
+/// Looks in vain after which the pause is halved: a stream has ended.
+const IN_VAIN: u32 = 8;
+/// A pause of so many PAUSE instructions is worth one message that it brought: it may be longer.
+const WORTH: u32 = 16;
 /// PAUSE instructions spent in vain before an adaptive waiter yields, and then parks.
 const SPIN_LIMIT: u32 = 4096;
 const YIELD_LIMIT: u32 = SPIN_LIMIT + 4096;
@@ -52,38 +55,50 @@ pub struct Idle {
     looks: u32,
     /// What was spent on them.
     spent: u32,
-    /// PAUSE instructions after a round that found a few messages, as the one before it did.
-    gather: u32,
+    /// Messages found since the last of them.
+    found: u32,
+    /// The longest pause.
+    longest: u32,
 }
 
 impl Idle {
     /// A waiter that has found nothing yet.
     pub fn new(strategy: WaitStrategy) -> Self {
-        Self { strategy, pause: 1, looks: 0, spent: 0, gather: 1 }
+        Self { strategy, pause: 1, looks: 0, spent: 0, found: 0, longest: LONGEST }
     }
 
-    /// Something was found.
-    #[inline]
-    pub(crate) fn found(&mut self) {
-        if self.looks > 0 {
-            self.adapt();
-        }
+    /// The same for one queue of `capacity` messages, which is not to fill up meanwhile: a fast
+    /// publisher needs about as long for a message as a PAUSE takes.
+    pub(crate) fn for_queue(strategy: WaitStrategy, capacity: usize) -> Self {
+        Self { longest: LONGEST.min(capacity as u32), ..Self::new(strategy) }
     }
 
+    /// So many messages were found.
     #[inline]
+    pub(crate) fn found(&mut self, count: usize) {
+        self.found = self.found.saturating_add(count as u32);
+    }
+
+    /// Fits the pause to what the last one brought.
     fn adapt(&mut self) {
-        if self.looks <= 2 {
-            self.pause = (self.pause * 2).min(LONGEST);
-        } else if self.looks > MANY {
+        let had_been_waited_for = self.found < FEW && self.looks > WAITED;
+        if had_been_waited_for || self.found.saturating_mul(4 * WORTH) < self.pause {
             self.pause = (self.pause / 4).max(1);
+        } else if self.found.saturating_mul(WORTH) >= self.pause {
+            self.pause = (self.pause * 2).min(self.longest);
         }
-        self.looks = 0;
-        self.spent = 0;
+        (self.looks, self.spent, self.found) = (0, 0, 0);
     }
 
     /// Nothing was found: pauses. True if the strategy says to park now.
     pub(crate) fn pause(&mut self) -> bool {
+        if self.found > 0 {
+            self.adapt();
+        }
         self.looks += 1;
+        if self.looks.is_multiple_of(IN_VAIN) {
+            self.pause = (self.pause / 2).max(1);
+        }
         let spin = match self.strategy {
             WaitStrategy::Park => return true,
             WaitStrategy::BusySpin => true,
@@ -103,23 +118,14 @@ impl Idle {
         false
     }
 
-    /// A round of looking found `count` messages: pauses if that was none, and at times a little
-    /// if it was few. Never parks, since it does not know what to be woken by.
+    /// A round of looking found `count` messages: pauses if that was none. Never parks, since it
+    /// does not know what to be woken by.
     #[inline]
     pub fn rest(&mut self, count: usize) {
         if count == 0 {
-            self.gather = 1;
             self.pause();
-            return;
-        }
-        let is_stream = self.looks == 0;
-        self.found();
-        // Longer and longer, so that it never adds much to what the stream has taken so far.
-        if is_stream && count < ROUND {
-            for _ in 0..self.gather {
-                spin_loop();
-            }
-            self.gather = (self.gather * 2).min(LONGEST / 2);
+        } else {
+            self.found(count);
         }
     }
 }

@@ -1,11 +1,11 @@
 //! An inbox: a subscription as the shards see it.
 
-use crate::config::Overflow;
+use crate::config::{DeliveryMode, Overflow};
 use crate::interest::Interest;
 use crate::lane::{Lane, Replay};
 use crate::log::Log;
 use crate::sync::{Arc, AtomicU8, OnceLock, Ordering, PlainArc};
-use crate::wait::WaitCell;
+use crate::wait::{WaitCell, Waiter};
 
 /// Whether messages still come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,6 +20,14 @@ pub(crate) enum InboxState {
     Ended = 3,
 }
 
+/// How what comes for a subscription is queued.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Queue {
+    pub(crate) overflow: Overflow,
+    pub(crate) delivery: DeliveryMode,
+    pub(crate) capacity: usize,
+}
+
 /// A subscription: what it wants, and a lane from each shard that has had something for it.
 #[derive(Debug)]
 pub(crate) struct Inbox {
@@ -27,6 +35,7 @@ pub(crate) struct Inbox {
     pub(crate) name: Option<Box<str>>,
     pub(crate) interest: Interest,
     pub(crate) overflow: Overflow,
+    pub(crate) delivery: DeliveryMode,
     pub(crate) capacity: usize,
     /// When it was made, in microseconds since the epoch.
     pub(crate) began_us: u64,
@@ -43,8 +52,7 @@ impl Inbox {
         id: u64,
         name: Option<Box<str>>,
         interest: Interest,
-        overflow: Overflow,
-        capacity: usize,
+        Queue { overflow, delivery, capacity }: Queue,
         shards: usize,
         began_us: u64,
     ) -> Self {
@@ -54,6 +62,7 @@ impl Inbox {
             name,
             interest,
             overflow,
+            delivery,
             capacity,
             lanes: (0..shards).map(|_| OnceLock::new()).collect(),
             arrivals: WaitCell::new(),
@@ -83,8 +92,14 @@ impl Inbox {
     ) -> &Arc<Lane> {
         self.lanes[shard].get_or_init(|| {
             let log = PlainArc::clone(log);
-            Arc::new(Lane::new(shard, self.id, self.capacity, self.overflow, log, replay))
+            let (overflow, falls_back) = (self.overflow, self.is_settled_later());
+            Arc::new(Lane::new(shard, self.id, self.capacity, overflow, falls_back, log, replay))
         })
+    }
+
+    /// Whether its messages are settled by acknowledging them, not by handing them over.
+    pub(crate) fn is_settled_later(&self) -> bool {
+        self.delivery == DeliveryMode::AtLeastOnce
     }
 
     pub(crate) fn state(&self) -> InboxState {
@@ -99,6 +114,12 @@ impl Inbox {
     /// Moves to `state`, unless it is further already. The caller wakes whoever waits.
     pub(crate) fn advance(&self, state: InboxState) {
         self.state.fetch_max(state as u8, Ordering::AcqRel);
+    }
+
+    /// Announces the consumer's waiter, also to shards whose log its lanes follow. It looks once
+    /// more afterwards, and sleeps only if there still is nothing.
+    pub(crate) fn await_arrivals(&self, waiter: Waiter) {
+        self.arrivals.prepare_and(waiter, || self.lanes().for_each(|lane| lane.alert()));
     }
 
     /// Wakes the consumer and blocked publishers, to see what has changed.

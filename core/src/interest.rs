@@ -4,12 +4,12 @@ use crate::contain::drop_quietly;
 use crate::filter::{self, Filter};
 use crate::message::{Context, Message, Record};
 use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::threads;
 use crate::topic::Pattern;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::thread;
 
 /// A filter that is a function.
 pub(crate) type FilterFn = dyn Fn(&Message<'_>) -> bool + Send + Sync;
@@ -33,7 +33,7 @@ impl fmt::Debug for Selector {
 #[derive(Debug)]
 pub(crate) struct Interest {
     pub(crate) patterns: Vec<Pattern>,
-    pub(crate) selector: Option<Selector>,
+    pub(crate) selector: Option<Arc<Selector>>,
     /// Messages before this offset of their partition are not wanted,
     from_offset: u64,
     /// nor are those published before this time. Both may lie in the future.
@@ -51,7 +51,19 @@ impl Interest {
         from_offset: u64,
         from_us: u64,
     ) -> Self {
+        let selector = selector.map(Arc::new);
         Self { patterns, selector, from_offset, from_us, filter_panics: AtomicU64::new(0) }
+    }
+
+    /// The same interest in what comes from another place on.
+    pub(crate) fn starting_at(&self, from_offset: u64, from_us: u64) -> Self {
+        let (patterns, selector) = (self.patterns.clone(), self.selector.clone());
+        Self { patterns, selector, from_offset, from_us, filter_panics: AtomicU64::new(0) }
+    }
+
+    /// The same interest.
+    pub(crate) fn again(&self) -> Self {
+        self.starting_at(self.from_offset, self.from_us)
     }
 
     /// Whether there are messages of its topics that it does not want.
@@ -75,7 +87,7 @@ impl Interest {
         if record.offset() < self.from_offset || record.published_us() < self.from_us {
             return false;
         }
-        match &self.selector {
+        match self.selector.as_deref() {
             None => true,
             Some(Selector::Expression(filter)) => filter.matches(&InPlace(record)),
             Some(Selector::Function(function)) => self.ask(function, record, context),
@@ -84,7 +96,7 @@ impl Interest {
 
     fn ask(&self, function: &FilterFn, record: Record<'_>, context: &Arc<Context>) -> bool {
         let _inside = InsideFilter::enter();
-        let message = Message { record, context };
+        let message = Message { record, context, lease: None };
         catch_unwind(AssertUnwindSafe(|| function(&message))).unwrap_or_else(|panic| {
             drop_quietly(panic);
             self.filter_panics.fetch_add(1, Ordering::Relaxed);
@@ -143,13 +155,19 @@ pub(crate) fn is_inside_filter() -> bool {
     INSIDE_FILTER.get()
 }
 
+/// Runs `work` as a filter function is run: the broker may not be called from inside it.
+pub fn refusing_calls<R>(work: impl FnOnce() -> R) -> R {
+    let _inside = InsideFilter::enter();
+    work()
+}
+
 /// Runs `work`, which may wait for a shard: on a thread of its own where this one is inside a filter
 /// function and so may be holding that shard.
 pub(crate) fn outside_filters(work: impl FnOnce() + Send + 'static) {
     if !is_inside_filter() {
         return work();
     }
-    if let Err(error) = thread::Builder::new().name("slipring-end".into()).spawn(work) {
+    if let Err(error) = threads::spawn("slipring-end".into(), work) {
         // What is not ended goes on taking memory; nothing hangs.
         tracing::error!(%error, "a subscription dropped inside a filter could not be ended");
     }
@@ -170,10 +188,20 @@ impl Scan {
         interest: &Interest,
         context: &Arc<Context>,
     ) -> bool {
+        self.matches(record, interest, context) && interest.selects(record, context)
+    }
+
+    /// Whether `interest` wants the topic of `record`. Does not ask the filter, which is foreign code
+    /// and may take any time.
+    pub(crate) fn matches(
+        &mut self,
+        record: Record<'_>,
+        interest: &Interest,
+        context: &Context,
+    ) -> bool {
         let partition = record.partition();
         let entry = &context.partitions[partition as usize];
         *self.partitions.entry(partition).or_insert_with(|| interest.matches_topic(&entry.topic))
             && !entry.deleted.load(Ordering::Relaxed)
-            && interest.selects(record, context)
     }
 }

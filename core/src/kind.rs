@@ -14,6 +14,7 @@ use crate::error::{
 #[expect(clippy::exhaustive_enums, reason = "it is there to be matched completely")]
 #[expect(missing_docs, reason = "named after the variants of the public errors")]
 pub enum ErrorKind {
+    AtMostOnce,
     Closed,
     Disconnected,
     Empty,
@@ -32,6 +33,7 @@ pub enum ErrorKind {
     Timeout,
     TopicDeleted,
     TopicExists,
+    UnknownSubscription,
     UnknownTopic,
     WouldBlock,
 }
@@ -98,8 +100,9 @@ impl Kind for SubscribeError {
             Self::InvalidPattern(_) => ErrorKind::InvalidName,
             Self::InvalidFilter(_) => ErrorKind::InvalidFilter,
             Self::InvalidSubscriptionName { .. } => ErrorKind::InvalidSubscriptionName,
-            Self::NameInUse => ErrorKind::NameInUse,
-            Self::Capacity { .. } => ErrorKind::OutOfRange,
+            Self::NameInUse | Self::Different => ErrorKind::NameInUse,
+            Self::InvalidDeadLetterTopic(_) => ErrorKind::InvalidName,
+            Self::Capacity { .. } | Self::OutOfRange { .. } => ErrorKind::OutOfRange,
             Self::Closed => ErrorKind::Closed,
             Self::InsideFilter => ErrorKind::InsideFilter,
             Self::Forked => ErrorKind::Forked,
@@ -145,6 +148,9 @@ impl Kind for ConfigError {
             Self::InvalidName(_) => ErrorKind::InvalidName,
             Self::TopicExists => ErrorKind::TopicExists,
             Self::UnknownTopic => ErrorKind::UnknownTopic,
+            Self::UnknownSubscription => ErrorKind::UnknownSubscription,
+            Self::SubscriptionInUse => ErrorKind::NameInUse,
+            Self::AtMostOnce => ErrorKind::AtMostOnce,
             Self::Unavailable(error) => error.kind(),
             Self::NoThread => ErrorKind::NoThread,
         }

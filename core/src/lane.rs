@@ -12,17 +12,24 @@
 //! the last few into the ring and the lane is live, with nothing missed and nothing twice, however
 //! fast others publish meanwhile.
 //!
+//! Where messages are delivered at least once, a lane whose ring is full *falls back*: the holder
+//! leaves that message and all that follow in the log, notes where they begin, and marks the end of
+//! the ring as a loss would be. The reader comes to the mark after what is in the ring, and
+//! catches up from there. So the mark costs a lane that loses instead nothing.
+//!
 //! Pair `cursor-moved`: a swap or store of the cursor / its load. Whoever moves the cursor over a
 //! record owns that record: to deliver it, or to count it as expired.
 #![expect(unsafe_code, reason = "two cells with one owner each; records behind tokens")]
 
-use crate::chunk::{Appender, CHUNK_BYTES, Chunk, Pins};
+use crate::chunk::{CHUNK_BYTES, Chunk, Pins};
 use crate::config::Overflow;
 use crate::interest::{Interest, Scan};
 use crate::log::Log;
-use crate::lossy;
 use crate::message::{Context, Message, Record};
+use crate::prefetch;
+use crate::queue::{Gauge, Pushed, ReadQueue, WriteQueue, queue};
 use crate::ring;
+use crate::runs::Span;
 use crate::sync::{
     Arc, AtomicBool, AtomicU64, CachePadded, Counter, Ordering, PlainArc, UnsafeCell, epoch,
     spin_loop, yield_now,
@@ -34,11 +41,8 @@ const COUNTING: u64 = 1 << 63;
 /// Records that a catching-up reader takes from the log in one go.
 const SCAN_BATCH: u64 = 256;
 
-/// The bits that addresses in one chunk have in common.
-const CHUNK_MASK: usize = !(CHUNK_BYTES - 1);
-
-/// Words that are taken from a lossy ring in one go.
-const LOSSY_BATCH: usize = 32;
+/// Messages that a reader takes before it gives their places back to the writer.
+const BLOCK: usize = if cfg!(slipring_loom) { 2 } else { 16 };
 
 /// Proof that the baton of shard `shard` is held. There is one per shard, inside what its baton
 /// guards.
@@ -54,12 +58,6 @@ pub(crate) struct Reader {
 }
 
 #[derive(Debug)]
-enum WriteQueue {
-    Plain(ring::Producer),
-    Lossy(lossy::Producer),
-}
-
-#[derive(Debug)]
 struct WriteSide {
     queue: WriteQueue,
     state: LaneState,
@@ -68,6 +66,8 @@ struct WriteSide {
     full_since: Option<(u64, u64)>,
     /// How the holder decides about records that the reader has not taken from the log.
     scan: Scan,
+    /// Whether it falls back to the log when its ring is full.
+    falls_back: bool,
 }
 
 /// What the holder does with a message for this lane.
@@ -81,17 +81,37 @@ enum LaneState {
     Dead,
 }
 
-#[derive(Debug)]
-enum ReadQueue {
-    Plain(ring::Consumer),
-    Lossy {
-        ring: lossy::Consumer,
-        /// Taken from the ring, with their tokens, and not delivered yet: from `at` on.
-        taken: Vec<usize>,
-        at: usize,
-        /// Displaced just before `taken[at]`.
-        displaced: u64,
-    },
+/// Messages that a poll has called its function with and that are not given back yet; gives them
+/// back also when the function unwinds.
+struct Taking<'a, R: FnMut()> {
+    lane: &'a Lane,
+    ring: &'a mut ring::Consumer,
+    released: &'a mut R,
+    count: usize,
+    /// The address of the last of them.
+    last: usize,
+}
+
+impl<R: FnMut()> Taking<'_, R> {
+    #[inline(always)]
+    fn leave(&mut self) {
+        let count = std::mem::take(&mut self.count) as u64;
+        if count > 0 {
+            self.ring.advance(count);
+            self.ring.release();
+            self.lane.counted.delivered.add(count);
+            // SAFETY: the poll's pins keep it until after this.
+            self.lane.counted.last_us.set(unsafe { Record::at(self.last) }.published_us());
+            (self.released)();
+        }
+    }
+}
+
+impl<R: FnMut()> Drop for Taking<'_, R> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.leave();
+    }
 }
 
 #[derive(Debug)]
@@ -99,26 +119,31 @@ struct ReadSide {
     queue: ReadQueue,
     pins: Pins,
     catch_up: Option<CatchUp>,
+    /// How much of `Lane::expired_unread` has been told.
+    told: u64,
     /// Found expired in the ring and not told yet.
     expired: u64,
+    /// As in the write side.
+    falls_back: bool,
 }
 
-#[derive(Debug)]
+impl ReadSide {
+    /// The mark at the end of the ring has been reached: the log is next.
+    #[cold]
+    fn begin_catch_up(&mut self, log: &Log) {
+        self.queue.take_loss(log);
+        self.catch_up = Some(CatchUp::default());
+    }
+}
+
+#[derive(Debug, Default)]
 struct CatchUp {
     scan: Scan,
     /// Taken from the log, with a token each: from `at` on.
     taken: Vec<usize>,
     at: usize,
-    /// How much of `Lane::expired_unread` has been told.
-    told: u64,
     /// The lane is live; only a loss before that has still to be told.
     is_over: bool,
-}
-
-#[derive(Debug)]
-enum Gauge {
-    Plain(ring::Gauge),
-    Lossy(lossy::Gauge),
 }
 
 /// Counted by the holder.
@@ -172,6 +197,10 @@ pub(crate) struct Lane {
     expired_unread: AtomicU64,
     /// The log's head when the subscription began.
     began_at: u64,
+    /// The first sequence that it may get.
+    pub(crate) origin: u64,
+    /// The first message that was taken and is not settled; `u64::MAX` if there is none.
+    unsettled: AtomicU64,
     /// When the first message was published that it may get from the log, if there is one.
     first_us: Option<u64>,
     /// Moved into the ring by the holder, of those published before that.
@@ -192,36 +221,6 @@ pub(crate) struct Replay {
     pub(crate) cursor: u64,
     /// What to want of what is there.
     pub(crate) scan: Scan,
-}
-
-/// What happened to messages for a lane: packed into one register, because a struct would go
-/// through memory right behind the stores of the records, and wait there for all of them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Pushed(u64);
-
-impl Pushed {
-    const DISCONNECT: u64 = 1 << 63;
-
-    #[inline]
-    fn new(enqueued: usize, dropped: usize) -> Self {
-        Self(enqueued as u64 | (dropped as u64) << 32)
-    }
-
-    #[inline]
-    pub(crate) fn enqueued(self) -> u64 {
-        self.0 & u64::from(u32::MAX)
-    }
-
-    #[inline]
-    pub(crate) fn dropped(self) -> u64 {
-        (self.0 & !Self::DISCONNECT) >> 32
-    }
-
-    /// The queue has been full for longer than the subscription allows: it ends.
-    #[inline]
-    pub(crate) fn disconnect(self) -> bool {
-        self.0 & Self::DISCONNECT != 0
-    }
 }
 
 /// What a poll of a lane's ring has found.
@@ -259,20 +258,11 @@ impl Lane {
         subscription: u64,
         capacity: usize,
         overflow: Overflow,
+        falls_back: bool,
         log: PlainArc<Log>,
         replay: Option<Replay>,
     ) -> Self {
-        let (write_queue, read_queue, gauge) = if overflow == Overflow::DropOldest {
-            let (producer, ring) = lossy::lossy(capacity, 0);
-            let gauge = Gauge::Lossy(producer.gauge());
-            let taken = Vec::with_capacity(LOSSY_BATCH);
-            let read = ReadQueue::Lossy { ring, taken, at: 0, displaced: 0 };
-            (WriteQueue::Lossy(producer), read, gauge)
-        } else {
-            let (producer, consumer) = ring::ring(capacity, 0);
-            let gauge = Gauge::Plain(producer.gauge());
-            (WriteQueue::Plain(producer), ReadQueue::Plain(consumer), gauge)
-        };
+        let (write_queue, read_queue, gauge) = queue(capacity, overflow);
         let began_at = log.head();
         let state = if replay.is_some() { LaneState::CatchingUp } else { LaneState::Live };
         let cursor = replay.as_ref().map_or(0, |replay| replay.cursor);
@@ -286,9 +276,9 @@ impl Lane {
             scan: scan.clone(),
             taken: Vec::new(),
             at: 0,
-            told: 0,
             is_over: false,
         });
+        let origin = if state == LaneState::CatchingUp { cursor } else { began_at };
         Self {
             shard,
             subscription,
@@ -297,12 +287,15 @@ impl Lane {
                 state,
                 full_since: None,
                 scan,
+                falls_back,
             })),
             read: CachePadded::new(UnsafeCell::new(ReadSide {
                 queue: read_queue,
                 pins: Pins::default(),
                 catch_up,
+                told: 0,
                 expired: 0,
+                falls_back,
             })),
             gauge,
             log,
@@ -310,6 +303,8 @@ impl Lane {
             is_live: AtomicBool::new(state == LaneState::Live),
             expired_unread: AtomicU64::new(0),
             began_at,
+            origin,
+            unsettled: AtomicU64::new(u64::MAX),
             first_us,
             replay_moved: Counter::default(),
             written: CachePadded::default(),
@@ -335,96 +330,135 @@ impl Lane {
     #[inline]
     pub(crate) fn room(&self, held: &mut Held, wanted: usize) -> usize {
         self.write_side(held, |side| match (&mut side.queue, side.state) {
-            (WriteQueue::Plain(ring), LaneState::Live) => ring.free(wanted),
+            (WriteQueue::Plain(ring), LaneState::Live) => ring.free(wanted as u64) as usize,
             _ => wanted,
         })
     }
 
-    /// Delivers the record at `address`, if the lane is live, it fits, and there is nothing special
-    /// about it; else [`push`](Self::push) has to. The caller then hands out a token for it.
+    /// From now on all that the log shows is for this lane, without being pushed; for how many
+    /// messages there is room. `None` if the lane has not had everything before `next`, is not of
+    /// that kind, or has so little room that it would soon end.
+    pub(crate) fn follow(&self, held: &mut Held, next: u64) -> Option<u64> {
+        self.write_side(held, |side| match (&mut side.queue, side.state) {
+            (WriteQueue::Plain(ring), LaneState::Live) => {
+                ring.much_room().filter(|_| ring.follow(next))
+            }
+            _ => None,
+        })
+    }
+
+    /// For how many messages there is room in a lane that follows, when the log has got to `next`.
+    pub(crate) fn room_behind(&self, held: &mut Held, next: u64) -> u64 {
+        self.write_side(held, |side| match &mut side.queue {
+            WriteQueue::Plain(ring) => {
+                ring.catch_up_with(next);
+                ring.free(u64::MAX)
+            }
+            WriteQueue::Lossy(_) => 0,
+        })
+    }
+
+    /// What the log shows from `next` on is pushed again where it is for this lane.
+    pub(crate) fn unfollow(&self, held: &mut Held, next: u64) {
+        self.write_side(held, |side| {
+            if let WriteQueue::Plain(ring) = &mut side.queue {
+                ring.unfollow(next);
+            }
+        });
+    }
+
+    /// Tells whoever publishes that the reader begins to wait.
+    pub(crate) fn alert(&self) {
+        self.log.alert();
+    }
+
+    /// Delivers the message at `sequence`, if the lane is live, it fits, and there is nothing
+    /// special about it; else [`push`](Self::push) has to.
     #[inline(always)]
-    pub(crate) fn try_push_one(&self, held: &mut Held, address: usize) -> bool {
+    pub(crate) fn try_push_one(&self, held: &mut Held, sequence: u64) -> bool {
         debug_assert_eq!(held.shard, self.shard, "the baton of another shard");
         // Not inside the closure, which would be a function of its own.
         let side = self.write.with_mut(|side| side);
         // SAFETY: the one Held of this shard is borrowed exclusively.
         match unsafe { &mut *side } {
             WriteSide { queue: WriteQueue::Plain(ring), state: LaneState::Live, .. } => {
-                ring.try_push_one(address)
+                ring.try_push(Span { first: sequence, count: 1 })
             }
             _ => false,
         }
     }
 
-    /// Delivers the records at `addresses`, all in one chunk, as far as they fit; drops the rest as
-    /// the overflow policy has it.
-    #[inline(never)]
+    /// Delivers the messages of `span` as far as they fit; drops the rest as the overflow policy has
+    /// it.
+    #[inline(always)]
     pub(crate) fn push(
         &self,
         held: &mut Held,
-        addresses: &[usize],
-        appender: &mut Appender,
+        span: Span,
         overflow: Overflow,
         now_us: u64,
     ) -> Pushed {
-        let count = addresses.len();
-        let Some(&first) = addresses.first() else { return Pushed::default() };
-        let chunk = Chunk::of(first);
-        self.write_side(held, |side| {
-            match side.state {
-                LaneState::Live => {}
-                LaneState::CatchingUp => {
-                    self.written.deferred.add(count as u64);
-                    return Pushed::new(count, 0);
-                }
-                LaneState::Dead => return Pushed::default(),
-            }
-            match &mut side.queue {
-                WriteQueue::Plain(ring) => {
-                    let fits = ring.free(count);
-                    // The tokens are handed out first: the reader may give them back at once.
-                    appender.grant(chunk, fits as u64);
-                    if fits == count {
-                        ring.push(addresses);
-                        return Pushed::new(count, 0);
-                    }
-                    if fits > 0 {
-                        ring.push(&addresses[..fits]);
-                    }
-                    let lost = count - fits;
-                    ring.lose(lost as u64);
-                    self.overflow(side, lost, fits, overflow, now_us)
-                }
-                WriteQueue::Lossy(ring) => {
-                    appender.grant(chunk, count as u64);
-                    let mut displaced = 0;
-                    for &address in addresses {
-                        if let Some(oldest) = ring.push(address) {
-                            appender.take_back(Chunk::of(oldest), 1);
-                            displaced += 1;
-                        }
-                    }
-                    self.written.dropped_oldest.add(displaced);
-                    Pushed::new(count, displaced as usize)
+        debug_assert_eq!(held.shard, self.shard, "the baton of another shard");
+        // Not inside the closure, which would be a function of its own.
+        let side = self.write.with_mut(|side| side);
+        // SAFETY: the one Held of this shard is borrowed exclusively.
+        let side = unsafe { &mut *side };
+        match (&mut side.queue, side.state) {
+            (WriteQueue::Plain(ring), LaneState::Live) => {
+                if ring.try_push(span) {
+                    Pushed::new(span.count, 0)
+                } else {
+                    self.push_what_fits(side, span, overflow, now_us)
                 }
             }
-        })
+            (WriteQueue::Lossy(ring), LaneState::Live) => {
+                let displaced = ring.push(span);
+                self.written.dropped_oldest.add(displaced);
+                Pushed::new(span.count, displaced)
+            }
+            (_, LaneState::CatchingUp) => {
+                self.written.deferred.add(span.count);
+                Pushed::new(span.count, 0)
+            }
+            (_, LaneState::Dead) => Pushed::default(),
+        }
+    }
+
+    #[inline(never)]
+    fn push_what_fits(
+        &self,
+        side: &mut WriteSide,
+        span: Span,
+        overflow: Overflow,
+        now_us: u64,
+    ) -> Pushed {
+        let WriteQueue::Plain(ring) = &mut side.queue else { return Pushed::default() };
+        let fits = ring.free(span.count);
+        if fits > 0 {
+            ring.push(Span { count: fits, ..span });
+        }
+        let lost = span.count - fits;
+        if side.falls_back {
+            return self.fall_back(side, span.first + fits, lost, fits);
+        }
+        ring.lose(lost);
+        self.overflow(side, lost, fits, overflow, now_us)
     }
 
     #[cold]
     fn overflow(
         &self,
         side: &mut WriteSide,
-        lost: usize,
-        fits: usize,
+        lost: u64,
+        fits: u64,
         overflow: Overflow,
         now_us: u64,
     ) -> Pushed {
         let mut disconnect = false;
         match overflow {
-            Overflow::Block { .. } => self.written.dropped_timeout.add(lost as u64),
+            Overflow::Block { .. } => self.written.dropped_timeout.add(lost),
             Overflow::Disconnect { after } => {
-                self.written.dropped_newest.add(lost as u64);
+                self.written.dropped_newest.add(lost);
                 let pushed = self.pushed();
                 let since = match side.full_since {
                     Some((since, then)) if then == pushed => since,
@@ -437,11 +471,57 @@ impl Lane {
                 }
             }
             Overflow::DropNewest | Overflow::DropOldest => {
-                self.written.dropped_newest.add(lost as u64);
+                self.written.dropped_newest.add(lost);
             }
         }
         let pushed = Pushed::new(fits, lost);
-        if disconnect { Pushed(pushed.0 | Pushed::DISCONNECT) } else { pushed }
+        if disconnect { pushed.and_disconnect() } else { pushed }
+    }
+
+    /// From `sequence` on, of which `left` are the last that were published, the reader takes what
+    /// comes from the log. `fits` before them are in the ring.
+    #[cold]
+    fn fall_back(&self, side: &mut WriteSide, sequence: u64, left: u64, fits: u64) -> Pushed {
+        // SYNC cursor-moved: nobody else moves it while the lane is live. The reader sees it with
+        // the mark (loss-told).
+        self.cursor.store(sequence, Ordering::Release);
+        self.is_live.store(false, Ordering::Relaxed);
+        self.written.deferred.add(left);
+        side.state = LaneState::CatchingUp;
+        if let WriteQueue::Plain(ring) = &mut side.queue {
+            ring.lose(1);
+        }
+        Pushed::new(fits + left, 0).and_fell_back()
+    }
+
+    /// Messages that were left in the log and that nobody has taken.
+    fn deferred_left(&self) -> u64 {
+        let gone = self.counted.undeferred.get()
+            + self.written.moved.get()
+            + self.written.deferred_expired.get();
+        self.written.deferred.get().saturating_sub(gone)
+    }
+
+    /// The record at `sequence`, which was taken before, with a token among the pins; `None` if it
+    /// has expired. It is not counted as delivered again.
+    pub(crate) fn again(&self, reader: &mut Reader, sequence: u64) -> Option<usize> {
+        self.read_side(reader, |side| self.hold(&mut side.pins, sequence))
+    }
+
+    /// The oldest sequence that its log retains.
+    pub(crate) fn low(&self) -> u64 {
+        self.log.low()
+    }
+
+    /// Notes the first message that was taken and is not settled.
+    pub(crate) fn note_unsettled(&self, sequence: Option<u64>) {
+        // Release: whoever sees it sees that the message's token may be gone.
+        self.unsettled.store(sequence.unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    /// Whether a message below `end` was taken and is not settled.
+    pub(crate) fn is_unsettled(&self, end: u64) -> bool {
+        self.unsettled.load(Ordering::Acquire) < end
     }
 
     /// Nothing is pushed from now on.
@@ -451,23 +531,17 @@ impl Lane {
 
     /// Whether no message fits. The answer may be out of date when it arrives.
     pub(crate) fn is_full(&self) -> bool {
-        match &self.gauge {
-            Gauge::Plain(gauge) => gauge.is_full(),
-            Gauge::Lossy(_) => false,
-        }
+        self.gauge.is_full(&self.log)
+    }
+
+    /// Whether a quarter of all that fits does so now.
+    pub(crate) fn has_much_room(&self) -> bool {
+        self.gauge.has_much_room(&self.log)
     }
 
     /// Messages that are in the ring, and in the log for a reader that is catching up.
     pub(crate) fn depth(&self) -> u64 {
-        let ring = match &self.gauge {
-            Gauge::Plain(gauge) => gauge.depth(),
-            Gauge::Lossy(gauge) => gauge.depth(),
-        };
-        let left = self.written.deferred.get();
-        let gone = self.counted.undeferred.get()
-            + self.written.moved.get()
-            + self.written.deferred_expired.get();
-        ring + self.counted.buffered.get() + left.saturating_sub(gone)
+        self.gauge.depth(&self.log) + self.counted.buffered.get() + self.deferred_left()
     }
 
     /// A time before which nothing was published that is queued, for a subscription that began at
@@ -479,10 +553,7 @@ impl Lane {
     }
 
     fn pushed(&self) -> u64 {
-        match &self.gauge {
-            Gauge::Plain(gauge) => gauge.pushed(0),
-            Gauge::Lossy(gauge) => gauge.pushed(0),
-        }
+        self.gauge.pushed(&self.log)
     }
 
     /// Messages that matched since the subscription began.
@@ -518,93 +589,82 @@ impl Lane {
         interest: &Interest,
         context: &Arc<Context>,
     ) -> Next {
-        let low = self.log.low();
         self.read_side(reader, |side| {
             if side.catch_up.is_some() {
                 return self.next_from_log(side, interest, context);
             }
-            let next = match &mut side.queue {
-                ReadQueue::Plain(ring) => loop {
-                    match ring.peek() {
-                        ring::Slot::Word(address) => {
-                            // SAFETY: the slot's token keeps the record.
-                            let record = unsafe { Record::at(address) };
-                            if has_expired(record, low) {
-                                ring.advance();
-                                ring.release();
-                                side.pins.add(address);
-                                side.expired += 1;
-                                continue;
-                            }
-                            if side.expired > 0 {
-                                break Next::Lagged(0);
-                            }
-                            ring.advance();
-                            side.pins.add(address);
-                            break Next::Record(address);
-                        }
-                        ring::Slot::Loss(lost) => {
-                            ring.acknowledge_loss(lost);
-                            break Next::Lagged(lost);
-                        }
-                        ring::Slot::Empty => {
-                            let lost = ring.loss_at_end();
-                            if lost == 0 {
-                                break Next::Empty;
-                            }
-                            ring.acknowledge_loss(lost);
-                            break Next::Lagged(lost);
-                        }
-                    }
-                },
-                ReadQueue::Lossy { ring, taken, at, displaced } => loop {
-                    if *displaced > 0 {
-                        break Next::Lagged(std::mem::take(displaced));
-                    }
-                    if let Some(&address) = taken.get(*at) {
-                        // SAFETY: its token came with it.
-                        let record = unsafe { Record::at(address) };
-                        let expired = has_expired(record, low);
-                        if !expired && side.expired > 0 {
-                            break Next::Lagged(0);
-                        }
-                        *at += 1;
-                        self.counted.buffered.set((taken.len() - *at) as u64);
-                        side.pins.add(address);
-                        if !expired {
-                            break Next::Record(address);
-                        }
-                        side.expired += 1;
+            loop {
+                let found = side.queue.look(most as u64, &self.log);
+                self.show_taken(&side.queue);
+                if let ring::Look::Span(span) = found {
+                    let gone = self.log.low().saturating_sub(span.first).min(span.count);
+                    if gone > 0 {
+                        self.advance(side, gone);
+                        side.queue.release();
+                        side.expired += gone;
                         continue;
                     }
-                    // Told before anything is taken: what is taken cannot be displaced any more.
-                    let lost = ring.displaced();
-                    if lost > 0 {
-                        break Next::Lagged(lost);
+                }
+                if side.falls_back && matches!(found, ring::Look::Loss(_)) {
+                    side.begin_catch_up(&self.log);
+                    if side.expired == 0 {
+                        return self.next_from_log(side, interest, context);
                     }
-                    *at = 0;
-                    taken.resize(most.clamp(1, LOSSY_BATCH), 0);
-                    let (count, lost) = ring.take(taken);
-                    taken.truncate(count);
-                    *displaced = lost;
-                    self.counted.buffered.set(count as u64);
-                    if count == 0 {
-                        break Next::Empty;
-                    }
-                },
-            };
-            match next {
-                Next::Record(address) => self.count_delivery(address),
-                Next::Lagged(_) | Next::Empty if side.expired > 0 => {
+                }
+                if side.expired > 0 {
+                    // Told before what comes next, also before another loss.
                     let expired = std::mem::take(&mut side.expired);
                     self.counted.expired.add(expired);
-                    let more = if let Next::Lagged(lost) = next { lost } else { 0 };
-                    return Next::Lagged(expired + more);
+                    return Next::Lagged(expired + side.queue.take_loss(&self.log));
                 }
-                _ => {}
+                match found {
+                    ring::Look::Span(span) => {
+                        let Some(address) = self.hold(&mut side.pins, span.first) else { continue };
+                        self.advance(side, 1);
+                        // SAFETY: the pins keep it.
+                        let record = unsafe { Record::at(address) };
+                        debug_assert_eq!(record.sequence_low(), span.first as u32, "another's");
+                        self.count_delivery(address);
+                        return Next::Record(address);
+                    }
+                    ring::Look::Loss(_) => return Next::Lagged(side.queue.take_loss(&self.log)),
+                    ring::Look::Empty => return Next::Empty,
+                }
             }
-            next
         })
+    }
+
+    /// Steps over `count` messages that were looked at.
+    #[inline]
+    fn advance(&self, side: &mut ReadSide, count: u64) {
+        side.queue.advance(count);
+        self.show_taken(&side.queue);
+    }
+
+    #[inline(always)]
+    fn show_taken(&self, queue: &ReadQueue) {
+        if let Some(taken) = queue.taken() {
+            self.counted.buffered.set(taken);
+        }
+    }
+
+    /// The address of the record at `sequence`, whose chunk `pins` then keep; `None` if it has
+    /// expired.
+    #[inline(always)]
+    fn hold(&self, pins: &mut Pins, sequence: u64) -> Option<usize> {
+        let address = self.log.address(sequence)?;
+        if pins.hold(address) { Some(address) } else { self.hold_chunk(pins, sequence) }
+    }
+
+    #[inline(never)]
+    fn hold_chunk(&self, pins: &mut Pins, sequence: u64) -> Option<usize> {
+        let pinned = epoch::pin();
+        let address = self.log.record(sequence, &pinned)?;
+        // Not expired when it was looked up, so the log's token is not given back while this thread
+        // is pinned.
+        Chunk::of(address).grant(1);
+        pins.add(address);
+        Some(address)
     }
 
     /// The message at `address`, whose token is among the reader's pins.
@@ -615,17 +675,13 @@ impl Lane {
         context: &'a Arc<Context>,
     ) -> Message<'a> {
         // SAFETY: the token is given back only with the reader borrowed exclusively.
-        Message { record: unsafe { Record::at(address) }, context }
+        Message { record: unsafe { Record::at(address) }, context, lease: None }
     }
 
     /// Gives the slots of what was taken back to the writer.
     #[inline]
     pub(crate) fn release(&self, reader: &mut Reader) {
-        self.read_side(reader, |side| {
-            if let ReadQueue::Plain(ring) = &mut side.queue {
-                ring.release();
-            }
-        });
+        self.read_side(reader, |side| side.queue.release());
     }
 
     /// Gives back the tokens of all chunks but that of the last record: only that is in use.
@@ -634,7 +690,14 @@ impl Lane {
         self.read_side(reader, |side| side.pins.release_older());
     }
 
-    /// Gives all tokens back: nothing that was taken is in use any more.
+    /// Nothing that was taken is in use any more: gives all tokens back but that of the chunk that
+    /// is being filled, which is probably where the next message will be.
+    #[inline]
+    pub(crate) fn rest(&self, reader: &mut Reader) {
+        self.read_side(reader, |side| side.pins.release_all_but(self.log.filling()));
+    }
+
+    /// The same for a reader that may not come back soon: gives all tokens back.
     #[inline]
     pub(crate) fn unpin(&self, reader: &mut Reader) {
         self.read_side(reader, |side| side.pins.flush());
@@ -649,14 +712,16 @@ impl Lane {
         context: &Arc<Context>,
     ) -> Look {
         self.read_side(reader, |side| {
+            if side.falls_back
+                && side.catch_up.is_none()
+                && side.expired == 0
+                && matches!(side.queue.look(1, &self.log), ring::Look::Loss(_))
+            {
+                side.begin_catch_up(&self.log);
+            }
+            let told = side.told;
             let Some(catch_up) = &mut side.catch_up else {
-                let is_empty = side.expired == 0
-                    && match &side.queue {
-                        ReadQueue::Plain(ring) => ring.is_empty(),
-                        ReadQueue::Lossy { ring, taken, at, displaced } => {
-                            *displaced == 0 && *at == taken.len() && ring.is_empty()
-                        }
-                    };
+                let is_empty = side.expired == 0 && side.queue.is_empty(&self.log);
                 return if is_empty { Look::Nothing } else { Look::Something };
             };
             loop {
@@ -664,7 +729,7 @@ impl Lane {
                     return Look::Something;
                 }
                 let cursor = self.settled_cursor();
-                if self.expired_unread.load(Ordering::Acquire) > catch_up.told {
+                if catch_up.is_over || self.expired_unread.load(Ordering::Acquire) > told {
                     return Look::Something;
                 }
                 let head = self.log.head();
@@ -680,9 +745,11 @@ impl Lane {
 
     /// Calls `f` with up to `most` messages of a live ring, in place, until it says to stop; ends
     /// at whatever is not an ordinary message, which [`next`](Self::next) then tells, as it does all
-    /// of a small ring. Slots are given back after every few messages and at the end.
+    /// of a small ring. Places are given back after every few messages and at the end, or with
+    /// `EACH` before `f` is called, and then `released` is called. A message counts as taken when
+    /// `f` is called with it, also if `f` unwinds.
     #[inline(always)]
-    pub(crate) fn poll(
+    pub(crate) fn poll<const EACH: bool>(
         &self,
         reader: &mut Reader,
         most: usize,
@@ -690,38 +757,109 @@ impl Lane {
         released: &mut impl FnMut(),
         f: &mut impl FnMut(Message<'_>) -> bool,
     ) -> Polled {
-        let low = self.log.low();
         self.read_side(reader, |side| {
             let special = Polled { count: 0, is_all: false };
-            let ReadSide { queue: ReadQueue::Plain(ring), pins, catch_up: None, expired: 0 } = side
+            let ReadSide {
+                queue: ReadQueue::Plain(ring), pins, catch_up: None, expired: 0, ..
+            } = side
             else {
                 return special;
             };
-            // In a small ring every slot is given back as soon as its message has been taken.
-            if ring.capacity() < 16 * ring::BLOCK {
+            // In a small ring every place is given back as soon as its message has been taken.
+            if !EACH && ring.capacity() < 16 * BLOCK as u64 {
                 return special;
             }
-            match ring.peek() {
-                ring::Slot::Empty => {
-                    return Polled { count: 0, is_all: ring.loss_at_end() == 0 };
+            let mut taking = Taking { lane: self, ring, released, count: 0, last: 0 };
+            let mut left = most;
+            let mut addresses = [0; BLOCK];
+            while left > 0 {
+                let span = match taking.ring.look(|| self.log.head()) {
+                    ring::Look::Span(span) => span,
+                    ring::Look::Loss(_) => break,
+                    ring::Look::Empty => {
+                        let is_all = taking.ring.loss_at_end(|| self.log.head()) == 0;
+                        return Polled { count: most - left, is_all };
+                    }
+                };
+                let latest = if span.count == 1 { self.latest(pins, span.first) } else { None };
+                let count = match latest {
+                    Some(address) => {
+                        addresses[0] = address;
+                        1
+                    }
+                    None => self.find(span, left, &mut addresses),
+                };
+                let block = &addresses[..count];
+                let Some(&first) = block.first() else { break };
+                if !pins.hold(first) {
+                    // No record of the chunk before is in use.
+                    pins.flush();
+                    if self.hold_chunk(pins, span.first).is_none() {
+                        break;
+                    }
                 }
-                // Sequences rise: where the first has not expired, none has.
-                // SAFETY: the slot's token keeps the record.
-                ring::Slot::Word(first) if !has_expired(unsafe { Record::at(first) }, low) => {}
-                _ => return special,
+                // What is done apart leaves the registers to `f`.
+                for (at, &address) in block.iter().enumerate() {
+                    taking.last = address;
+                    taking.count = if EACH { 1 } else { at + 1 };
+                    if EACH {
+                        taking.leave();
+                    }
+                    // SAFETY: the pins keep it.
+                    let record = unsafe { Record::at(address) };
+                    debug_assert_eq!(record.sequence_low(), span.first as u32 + at as u32);
+                    if !f(Message { record, context, lease: None }) {
+                        return Polled { count: most - left + at + 1, is_all: false };
+                    }
+                }
+                taking.leave();
+                left -= count;
             }
-            let left = |last: usize, count: usize| {
-                pins.move_to(last, count as u64);
-                self.counted.delivered.add(count as u64);
-                // SAFETY: its token is among the pins.
-                self.counted.last_us.set(unsafe { Record::at(last) }.published_us());
-            };
-            let count = ring.drain(most, CHUNK_MASK, left, &mut *released, |address| {
-                // SAFETY: its token was taken with it.
-                f(Message { record: unsafe { Record::at(address) }, context })
-            });
-            Polled { count, is_all: ring.is_empty() }
+            Polled { count: most - left, is_all: false }
         })
+    }
+
+    /// The address of the record at `sequence`, if that is the latest and in a chunk that `pins`
+    /// keep: found beside the log's head, which has just been read.
+    #[inline(always)]
+    fn latest(&self, pins: &Pins, sequence: u64) -> Option<usize> {
+        let latest = self.log.latest();
+        // SAFETY: it has been published, and the pins keep it: nothing else comes to its place.
+        let is_it = || unsafe { Record::at(latest) }.sequence_low() == sequence as u32;
+        (pins.hold(latest) && is_it()).then_some(latest)
+    }
+
+    /// Puts the addresses of the first of `span` into `addresses`: at most `most`, as far as they
+    /// are in one chunk; none if the first has expired. Fetches the records behind those, whose
+    /// turn it is next.
+    #[inline(always)]
+    fn find(&self, span: Span, most: usize, addresses: &mut [usize; BLOCK]) -> usize {
+        let slots = self.log.slots(span.first);
+        let slots = &slots[..slots.len().min(span.count as usize)];
+        let (block, next) = slots.split_at(slots.len().min(most).min(BLOCK));
+        let (mut all, mut any) = (usize::MAX, 0);
+        for (slot, found) in block.iter().zip(addresses.iter_mut()) {
+            // SYNC slot-reused: pairs with LogWriter::append.
+            let address = slot.load(Ordering::Acquire);
+            (all, any) = (all & address, any | address);
+            *found = address;
+        }
+        for slot in next.iter().take(BLOCK) {
+            // Relaxed: a hint.
+            let address = slot.load(Ordering::Relaxed);
+            prefetch::for_read(address);
+            prefetch::for_read(address.wrapping_add(64));
+        }
+        // Sequences rise: where the first has not expired, none has.
+        if !self.log.is_retained(span.first) {
+            return 0;
+        }
+        // In one chunk all agree in the upper bits.
+        if any ^ all < CHUNK_BYTES {
+            return block.len();
+        }
+        let found = &addresses[..block.len()];
+        found.iter().take_while(|&address| (address ^ found[0]) < CHUNK_BYTES).count()
     }
 
     #[inline]
@@ -751,7 +889,8 @@ impl Lane {
         loop {
             let Some(catch_up) = &mut side.catch_up else { return Next::Empty };
             if catch_up.is_over {
-                let lost = self.untold(catch_up);
+                let lost = self.untold(side.told);
+                side.told += lost;
                 side.catch_up = None;
                 return Next::Lagged(lost);
             }
@@ -765,9 +904,9 @@ impl Lane {
             catch_up.taken.clear();
             catch_up.at = 0;
             let cursor = self.settled_cursor();
-            let lost = self.untold(catch_up);
+            let lost = self.untold(side.told);
             if lost > 0 {
-                catch_up.told += lost;
+                side.told += lost;
                 return Next::Lagged(lost);
             }
             let head = self.log.head();
@@ -779,8 +918,8 @@ impl Lane {
     }
 
     /// How much expired unread and has not been told.
-    fn untold(&self, catch_up: &CatchUp) -> u64 {
-        self.expired_unread.load(Ordering::Acquire) - catch_up.told
+    fn untold(&self, told: u64) -> u64 {
+        self.expired_unread.load(Ordering::Acquire) - told
     }
 
     /// The cursor, when no holder is counting.
@@ -807,20 +946,24 @@ impl Lane {
         context: &Arc<Context>,
     ) {
         let mut next = cursor;
-        let mut undeferred = 0;
+        let mut candidates = Vec::new();
         {
             let pinned = epoch::pin();
             while next < head.min(cursor + SCAN_BATCH) {
-                let Some(address) = self.log.record(next, &pinned) else { break };
-                // SAFETY: not expired when it was looked up, so the log's token is not given back
-                // while this thread is pinned.
-                let record = unsafe { Record::at(address) };
-                if catch_up.scan.accepts(record, interest, context) {
-                    Chunk::of(address).grant(1);
-                    catch_up.taken.push(address);
-                    undeferred += u64::from(next >= self.began_at);
+                let Some(record) = self.log.pinned_record(next, &pinned) else { break };
+                if catch_up.scan.matches(record, interest, context) {
+                    let Some(kept) = self.log.keep(next, &pinned) else { break };
+                    candidates.push((next, kept));
                 }
                 next += 1;
+            }
+        }
+        // Unpinned: while a filter runs, what others let go must not wait for it.
+        let mut undeferred = 0;
+        for (sequence, kept) in candidates {
+            if interest.selects(kept.record(), context) {
+                catch_up.taken.push(kept.into_address());
+                undeferred += u64::from(sequence >= self.began_at);
             }
         }
         // SYNC cursor-moved: pairs with `expire`, which wins where this fails.
@@ -863,9 +1006,10 @@ impl Lane {
         }
         let (mut expired, mut deferred) = (0, 0);
         self.write_side(held, |side| {
-            let pinned = epoch::pin();
             for sequence in cursor..end {
-                let Some(address) = self.log.record(sequence, &pinned) else { continue };
+                // Pinned for the look-up alone, not while a filter runs.
+                let address = self.log.record(sequence, &epoch::pin());
+                let Some(address) = address else { continue };
                 // SAFETY: the log still has its token: the caller is about to let it go.
                 let record = unsafe { Record::at(address) };
                 if side.scan.accepts(record, interest, context) {
@@ -881,9 +1025,20 @@ impl Lane {
         self.cursor.store(end, Ordering::Release);
     }
 
-    /// Whether a catching-up reader has yet to take a record below `end`.
-    pub(crate) fn awaits(&self, end: u64) -> bool {
-        self.cursor.load(Ordering::Acquire) & !COUNTING < end
+    /// Whether the reader has yet to take a record below `end`.
+    pub(crate) fn awaits(&self, held: &mut Held, end: u64) -> bool {
+        self.write_side(held, |side| {
+            let oldest = match (&mut side.queue, side.state) {
+                (queue, LaneState::CatchingUp) => {
+                    // SYNC cursor-moved: pairs with the reader's swap.
+                    let cursor = self.cursor.load(Ordering::Acquire) & !COUNTING;
+                    // What is in the ring of a lane that has fallen back comes before.
+                    Some(queue.oldest().map_or(cursor, |oldest| oldest.min(cursor)))
+                }
+                (queue, _) => queue.oldest(),
+            };
+            oldest.is_some_and(|oldest| oldest < end)
+        })
     }
 
     /// Makes a catching-up lane live, if what is left in the log fits into its ring. Called by the
@@ -892,7 +1047,6 @@ impl Lane {
         &self,
         held: &mut Held,
         next: u64,
-        appender: &mut Appender,
         interest: &Interest,
         context: &Arc<Context>,
     ) -> bool {
@@ -900,16 +1054,17 @@ impl Lane {
         self.write_side(held, |side| {
             let gap = next - cursor;
             let room = match &mut side.queue {
-                WriteQueue::Plain(ring) => ring.free(SCAN_BATCH as usize) as u64,
+                WriteQueue::Plain(ring) => ring.free(SCAN_BATCH),
                 // A lossy ring is empty now and holds its capacity.
                 WriteQueue::Lossy(_) => 1,
             };
             if side.state != LaneState::CatchingUp || gap > room {
                 return side.state != LaneState::CatchingUp;
             }
-            let pinned = epoch::pin();
             for sequence in cursor..next {
-                let Some(address) = self.log.record(sequence, &pinned) else { continue };
+                // Pinned for the look-up alone, not while a filter runs.
+                let address = self.log.record(sequence, &epoch::pin());
+                let Some(address) = address else { continue };
                 // SAFETY: the log has a token of it, and only the baton's holder lets it go.
                 let record = unsafe { Record::at(address) };
                 if !side.scan.accepts(record, interest, context) {
@@ -918,14 +1073,11 @@ impl Lane {
                 let deferred = sequence >= self.began_at;
                 self.written.moved.add(u64::from(deferred));
                 self.replay_moved.add(u64::from(!deferred));
-                appender.grant(Chunk::of(address), 1);
+                let span = Span { first: sequence, count: 1 };
                 match &mut side.queue {
-                    WriteQueue::Plain(ring) => ring.push(&[address]),
+                    WriteQueue::Plain(ring) => ring.push(span),
                     WriteQueue::Lossy(ring) => {
-                        if let Some(oldest) = ring.push(address) {
-                            appender.take_back(Chunk::of(oldest), 1);
-                            self.written.dropped_oldest.add(1);
-                        }
+                        self.written.dropped_oldest.add(ring.push(span));
                     }
                 }
             }
@@ -941,7 +1093,7 @@ impl Lane {
     pub(crate) fn leave_log(&self, reader: &mut Reader) {
         self.read_side(reader, |side| match &mut side.catch_up {
             // Between the reader's last look and going live; told before what is in the ring.
-            Some(catch_up) if self.untold(catch_up) > 0 => catch_up.is_over = true,
+            Some(catch_up) if self.untold(side.told) > 0 => catch_up.is_over = true,
             catch_up => *catch_up = None,
         });
     }
@@ -950,49 +1102,40 @@ impl Lane {
     pub(crate) fn discard(&self, reader: &mut Reader) {
         self.read_side(reader, |side| {
             let mut discarded = 0;
-            if let Some(catch_up) = side.catch_up.take() {
-                for address in &catch_up.taken[catch_up.at..] {
-                    side.pins.add(*address);
-                    discarded += 1;
-                }
+            if side.falls_back || side.catch_up.is_some() {
                 // What the holder deferred and nobody took; it defers nothing any more.
-                let gone = self.counted.undeferred.get()
-                    + self.written.moved.get()
-                    + self.written.deferred_expired.get();
-                let left = self.written.deferred.get().saturating_sub(gone);
+                let left = self.deferred_left();
                 self.counted.undeferred.add(left);
                 discarded += left;
             }
-            match &mut side.queue {
-                ReadQueue::Plain(ring) => loop {
-                    match ring.peek() {
-                        ring::Slot::Word(address) => {
-                            ring.advance();
-                            side.pins.add(address);
-                            discarded += 1;
-                        }
-                        ring::Slot::Loss(lost) => ring.acknowledge_loss(lost),
-                        ring::Slot::Empty => break ring.release(),
-                    }
-                },
-                ReadQueue::Lossy { ring, taken, at, .. } => loop {
-                    for &address in &taken[*at..] {
-                        side.pins.add(address);
-                        discarded += 1;
-                    }
-                    *at = 0;
-                    taken.resize(LOSSY_BATCH, 0);
-                    let (count, _) = ring.take(taken);
-                    taken.truncate(count);
-                    if count == 0 {
-                        break;
-                    }
-                },
-            }
+            discarded += self.drop_queued(side);
             side.pins.flush();
             self.counted.buffered.set(0);
             self.counted.discarded.add(discarded);
         });
+    }
+
+    /// Takes all that is queued for the reader and not delivered; how much that was.
+    fn drop_queued(&self, side: &mut ReadSide) -> u64 {
+        let mut dropped = 0;
+        if let Some(catch_up) = side.catch_up.take() {
+            for address in &catch_up.taken[catch_up.at..] {
+                side.pins.add(*address);
+                dropped += 1;
+            }
+        }
+        loop {
+            match side.queue.look(u64::MAX, &self.log) {
+                ring::Look::Span(span) => {
+                    dropped += span.count;
+                    self.advance(side, span.count);
+                }
+                ring::Look::Loss(_) => _ = side.queue.take_loss(&self.log),
+                ring::Look::Empty => break,
+            }
+        }
+        side.queue.release();
+        dropped
     }
 }
 
@@ -1003,11 +1146,4 @@ impl Drop for Lane {
         let mut reader = Reader { subscription: self.subscription };
         self.discard(&mut reader);
     }
-}
-
-/// Whether the log has let `record` go. Sequences that are near each other compare by their low
-/// halves: a log's window is far below 2^31 records.
-#[inline]
-fn has_expired(record: Record<'_>, low: u64) -> bool {
-    (record.sequence_low().wrapping_sub(low as u32) as i32) < 0
 }

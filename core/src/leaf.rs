@@ -2,8 +2,8 @@
 
 use std::sync::Arc; // immutable data only: who reads it got it through a Snapshot
 
-use crate::overlay::{Tree, Value};
 use crate::topic::Pattern;
+use crate::tree::Tree;
 
 /// The entries of one pattern (of several, where their keys collide).
 pub(crate) struct Leaf<V>(pub(crate) Arc<LeafKind<V>>);
@@ -20,8 +20,8 @@ impl<V> Clone for Leaf<V> {
     }
 }
 
-impl<V> Value for Leaf<V> {
-    fn is_same(&self, other: &Self) -> bool {
+impl<V> Leaf<V> {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
@@ -44,8 +44,19 @@ impl<V: Clone> Leaf<V> {
         Self(Arc::new(LeafKind::One { pattern, id, value }))
     }
 
+    /// The leaf that was `before`, if any, with an entry added or replaced.
+    pub(crate) fn added(before: Option<&Self>, pattern: &Pattern, id: u64, value: V) -> Added<V> {
+        match before {
+            Some(before) => before.with(pattern, id, value),
+            None => {
+                let leaf = Self::one(pattern.clone(), id, value);
+                Added { leaf, is_new: true, is_new_pattern: true }
+            }
+        }
+    }
+
     /// This leaf with an entry added or replaced.
-    pub(crate) fn with(&self, pattern: &Pattern, id: u64, value: V) -> Added<V> {
+    fn with(&self, pattern: &Pattern, id: u64, value: V) -> Added<V> {
         let kind = match &*self.0 {
             LeafKind::One { pattern: mine, id: my_id, value: my_value } if mine == pattern => {
                 let is_new = *my_id != id;
@@ -131,6 +142,11 @@ impl<V: Clone> Leaf<V> {
 }
 
 impl<V> Leaf<V> {
+    /// The length of its pattern, if it has one.
+    pub(crate) fn text_len(&self) -> usize {
+        self.pattern().map_or(0, |pattern| pattern.as_str().len())
+    }
+
     fn pattern(&self) -> Option<&Pattern> {
         match &*self.0 {
             LeafKind::One { pattern, .. } | LeafKind::Many { pattern, .. } => Some(pattern),

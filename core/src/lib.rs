@@ -5,8 +5,10 @@
 //! wants is told by patterns (see [`Pattern`]) and a [`Filter`]; what happens when it cannot keep
 //! up, by its [`Overflow`] policy; where it begins, by a [`Start`] position.
 //!
-//! Delivery is at most once and in order per partition. Whatever is lost is counted, exactly, and
-//! told: see [`RecvError::Lagged`], [`SubscriptionBuilder::on_lagged`], [`Receipt`], [`Metrics`].
+//! Delivery is in order per partition; at most once, or at least once where a subscription asks for
+//! that ([`DeliveryMode`]): then messages are acknowledged, and come again until they are. Whatever is
+//! lost is counted, exactly, and told: see [`RecvError::Lagged`], [`SubscriptionBuilder::on_lagged`],
+//! [`Receipt`], [`Metrics`].
 //!
 //! The README has the tour; `docs/ARCHITECTURE.md` follows a message through the code.
 #![cfg_attr(
@@ -21,6 +23,15 @@
     )
 )]
 
+#[cfg(not(slipring_loom))]
+mod acked;
+#[cfg(not(slipring_loom))]
+mod acker;
+#[cfg(not(slipring_loom))]
+mod acks;
+#[cfg(not(slipring_loom))]
+mod alarm;
+mod backoff;
 mod baton;
 mod breaker;
 #[cfg(not(slipring_loom))]
@@ -29,17 +40,29 @@ mod chunk;
 mod clock;
 mod config;
 mod contain;
+#[cfg(not(slipring_loom))]
+mod dead_letter;
+mod dedup;
 mod error;
 mod event;
 pub mod filter;
+mod followers;
 mod fork;
 mod fs;
+mod handled;
 mod idle;
 mod inbox;
+mod index;
 mod interest;
+mod kept;
 mod kind;
 mod lane;
 mod leaf;
+mod lease;
+mod leaves;
+mod ledger;
+#[cfg(not(slipring_loom))]
+mod letters;
 mod log;
 mod lossy;
 mod message;
@@ -47,17 +70,28 @@ mod message;
 mod metrics;
 #[cfg(slipring_loom)]
 mod model;
+mod outcome;
 mod overlay;
+mod pages;
+mod partition;
 mod path;
 mod pin;
 mod prefetch;
 #[cfg(not(slipring_loom))]
 mod publisher;
+mod queue;
 mod recent;
 #[cfg(not(slipring_loom))]
 mod registry;
 mod ring;
+#[cfg(not(slipring_loom))]
+mod roster;
+mod runs;
+#[cfg(not(slipring_loom))]
+mod sequencer;
+mod settled;
 mod shard;
+mod slab;
 mod snapshot;
 #[cfg(not(slipring_loom))]
 pub mod store;
@@ -75,23 +109,44 @@ mod subscribe;
 #[cfg(not(slipring_loom))]
 mod subscription;
 mod sync;
+mod table;
+mod threads;
 mod topic;
+mod tree;
 mod trie;
 mod wait;
+mod waits;
+mod wheel;
 #[cfg(not(slipring_loom))]
 mod worker;
 
+#[cfg(not(slipring_loom))]
+pub use acker::Acker;
+pub use backoff::Backoff;
 pub use breaker::BreakerState;
 #[cfg(not(slipring_loom))]
 pub use broker::{Broker, BrokerBuilder, PartitionDescription, TopicDescription};
 pub use clock::{Clock, TestClock};
-pub use config::{CircuitBreaker, Overflow, Sequencer, Start, WaitStrategy, WhenFull};
+pub use config::{
+    CircuitBreaker, DeliveryMode, Overflow, Sequencer, Start, WaitStrategy, WhenFull,
+};
+#[cfg(not(slipring_loom))]
+pub use dead_letter::{
+    DEAD_LETTER_ATTEMPTS, DEAD_LETTER_OFFSET, DEAD_LETTER_PARTITION, DEAD_LETTER_REASON,
+    DEAD_LETTER_SUBSCRIPTION, DEAD_LETTER_TOPIC,
+};
+pub use dedup::Deduplicator;
 pub use error::{
-    ConfigError, InvalidFilter, InvalidMessage, InvalidName, NameRule, PublishError, RecvError,
-    SubscribeError, TryRecvError,
+    AckError, ConfigError, InvalidFilter, InvalidMessage, InvalidName, NameRule, PublishError,
+    RecvError, SeekError, SubscribeError, TryRecvError,
 };
 pub use filter::{Filter, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
+pub use handled::{Handled, HandlerResult};
 pub use idle::Idle;
+pub use kept::OwnedMessages;
+pub use lease::{AckId, InvalidAckId};
+#[cfg(not(slipring_loom))]
+pub use letters::DeadLetters;
 pub use message::{Attributes, Message, MessageId, NewMessage, OwnedMessage};
 #[cfg(not(slipring_loom))]
 pub use metrics::{Metrics, ShardMetrics, SubscriptionMetrics, TopicMetrics};
@@ -100,12 +155,16 @@ pub use publisher::{BatchError, BatchReceipt, CommitError, Loan, Receipt, Ticket
 #[cfg(not(slipring_loom))]
 pub use registry::CloseReport;
 #[cfg(not(slipring_loom))]
-pub use subscribe::{HandlerSubscription, SubscriptionBuilder};
+pub use roster::SubscriptionDescription;
+#[cfg(not(slipring_loom))]
+pub use subscribe::{
+    HandlerSubscription, SubscriptionBuilder, UnsubscribeError, UnsubscribeReason,
+};
 #[cfg(not(slipring_loom))]
 pub use subscription::{Batch, Iter, Subscription};
 pub use topic::{MAX_NAME_LEN_BYTES, MAX_NAME_SEGMENTS, Pattern, TopicName, validate_name};
 #[cfg(not(slipring_loom))]
-pub use worker::{HandlerError, HandlerResult};
+pub use worker::HandlerError;
 
 /// The parts, for benchmarks and models. Not covered by semantic versioning.
 #[doc(hidden)]
@@ -115,11 +174,15 @@ pub mod internals {
         Appender, CHUNK_BYTES, Chunk, Claim, ClaimArea, FIRST_RECORD, Pins, Pool,
     };
     pub use crate::fs::*;
+    pub use crate::interest::refusing_calls;
     pub use crate::kind::{ErrorKind, Kind};
+    pub use crate::ledger::{Grant, Ledger, Stale};
     pub use crate::log::{Log, LogWriter};
     #[cfg(slipring_loom)]
     pub use crate::model::*;
     pub use crate::recent::RECENT_CHANGES;
+    pub use crate::runs::Span;
+    pub use crate::settled::Settled;
     pub use crate::snapshot::Snapshot;
     #[cfg(not(slipring_loom))]
     pub use crate::store::{cursor::*, cursor_file::*, cursor_journal::*, meta::*, meta_db::*};

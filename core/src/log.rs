@@ -11,14 +11,18 @@
 //! - the token that the log holds of a chunk is given back through the epoch after `low` has
 //!   passed, so a reader that passed the check may still take tokens of its own while pinned.
 //!
+//! A reader that follows the log, and so is not told of each message, gives an *alert* when it
+//! begins to wait.
+//!
 //! Pairs: `head-published` (store of head after the records / load by readers), `slot-reused`
-//! (store of low, then of the slot / load of the slot, then of low).
+//! (store of low, then of the slot / load of the slot, then of low), `alert` (store of the alert behind
+//! the reader's announcement / the swap that takes it).
 
 #![expect(unsafe_code, reason = "records behind an epoch pin")]
 
 use crate::chunk::{CHUNK_BYTES, Chunk, FIRST_RECORD};
-use crate::message::Record;
-use crate::sync::{AtomicU64, AtomicUsize, CachePadded, Ordering, epoch, store_all};
+use crate::message::{Context, Message, OwnedMessage, Record};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, CachePadded, Ordering, epoch};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 
@@ -35,36 +39,93 @@ const RECENT: usize = 16;
 /// What readers see of a log.
 #[derive(Debug)]
 pub struct Log {
-    head: CachePadded<AtomicU64>,
-    low: CachePadded<AtomicU64>,
+    head: CachePadded<Head>,
+    floor: CachePadded<Floor>,
+    /// Whether a reader that follows the log has begun to wait.
+    alert: CachePadded<AtomicBool>,
     pages: Box<[OnceLock<Box<[AtomicUsize]>>]>,
+}
+
+/// Where the log ends.
+#[derive(Debug)]
+struct Head {
+    next: AtomicU64,
+    /// Address of the latest record, or nearly: beside the sequence, so that a reader that comes for
+    /// one message need not fetch another line for it.
+    latest: AtomicUsize,
+}
+
+/// What changes with a chunk, and not with a message.
+#[derive(Debug)]
+struct Floor {
+    low: AtomicU64,
+    /// Address of the chunk that is being filled.
+    filling: AtomicUsize,
 }
 
 impl Log {
     /// The next sequence to be written.
     pub fn head(&self) -> u64 {
-        // SYNC head-published: pairs with LogWriter::publish.
-        self.head.load(Ordering::Acquire)
+        // SYNC head-published: pairs with LogWriter::advance.
+        self.head.next.load(Ordering::Acquire)
+    }
+
+    /// Address of a record that has been published, and perhaps is the latest: its sequence tells.
+    /// Valid while there is a token of its chunk.
+    #[inline(always)]
+    pub(crate) fn latest(&self) -> usize {
+        // SYNC head-published: pairs with LogWriter::advance.
+        self.head.latest.load(Ordering::Acquire)
     }
 
     /// The oldest sequence that is retained.
     #[inline]
     pub fn low(&self) -> u64 {
         // SYNC slot-reused: pairs with LogWriter::expire.
-        self.low.load(Ordering::Acquire)
+        self.floor.low.load(Ordering::Acquire)
     }
 
-    fn slot(&self, sequence: u64) -> Option<&AtomicUsize> {
+    /// Tells the writer that a reader has begun to wait, which can be seen already. The caller
+    /// executes a heavy fence afterwards, and then looks whether there is something.
+    pub(crate) fn alert(&self) {
+        // SYNC alert: pairs with the swap in `is_alerted`. (A swap, so that alerts and their being
+        // taken are one chain.)
+        self.alert.swap(true, Ordering::Release);
+    }
+
+    /// Address of the chunk that is being filled, which does not expire yet. A hint.
+    #[inline]
+    pub(crate) fn filling(&self) -> usize {
+        self.floor.filling.load(Ordering::Relaxed)
+    }
+
+    /// The slots of `sequence` and of those behind it, as far as its page goes. What is in them is
+    /// what [`is_retained`](Self::is_retained) afterwards says it is.
+    #[inline(always)]
+    pub(crate) fn slots(&self, sequence: u64) -> &[AtomicUsize] {
         let at = sequence as usize & (self.pages.len() * PAGE - 1);
-        self.pages[at / PAGE].get().map(|page| &page[at % PAGE])
+        self.pages[at / PAGE].get().map_or(&[], |page| &page[at % PAGE..])
     }
 
-    /// Address of the record at `sequence`, which is below a `head` that was read before; `None`
-    /// if it has expired. Valid while `_pinned` is, or longer with a token taken meanwhile.
-    pub(crate) fn record(&self, sequence: u64, _pinned: &epoch::Guard) -> Option<usize> {
+    /// Address of the record at `sequence`, which is below a `head` that was read before, or came
+    /// through a ring; `None` if it has expired. Valid while there is a token of its chunk.
+    #[inline(always)]
+    pub(crate) fn address(&self, sequence: u64) -> Option<usize> {
         // SYNC slot-reused: pairs with LogWriter::append.
-        let address = self.slot(sequence)?.load(Ordering::Acquire);
-        (sequence >= self.low()).then_some(address)
+        let address = self.slots(sequence).first()?.load(Ordering::Acquire);
+        self.is_retained(sequence).then_some(address)
+    }
+
+    /// Whether what was read before from the slot of `sequence` is its address.
+    #[inline(always)]
+    pub(crate) fn is_retained(&self, sequence: u64) -> bool {
+        sequence >= self.low()
+    }
+
+    /// As [`address`](Self::address). Valid while `_pinned` is, or longer with a token taken
+    /// meanwhile.
+    pub(crate) fn record(&self, sequence: u64, _pinned: &epoch::Guard) -> Option<usize> {
+        self.address(sequence)
     }
 
     /// The record at `sequence`, as [`record`](Self::record) has it.
@@ -76,6 +137,37 @@ impl Log {
         // SAFETY: not expired when it was looked up, so the log's token is not given back while
         // the guard lives.
         self.record(sequence, pinned).map(|address| unsafe { Record::at(address) })
+    }
+
+    /// The record at `sequence`, which then outlives the pin.
+    pub(crate) fn keep(&self, sequence: u64, pinned: &epoch::Guard) -> Option<KeptRecord> {
+        let address = self.record(sequence, pinned)?;
+        // Not expired when it was looked up, so the log's token is not given back while pinned.
+        Chunk::of(address).grant(1);
+        Some(KeptRecord(address))
+    }
+
+    /// The message at `sequence`, which is below a `head` that was read before, kept; `None` if it
+    /// has expired.
+    pub(crate) fn keep_message(
+        &self,
+        sequence: u64,
+        context: &crate::sync::Arc<Context>,
+    ) -> Option<OwnedMessage> {
+        self.keep_message_if(sequence, context, |_| true)
+    }
+
+    /// The same, if it is as `wanted`.
+    pub(crate) fn keep_message_if(
+        &self,
+        sequence: u64,
+        context: &crate::sync::Arc<Context>,
+        wanted: impl FnOnce(&Message<'_>) -> bool,
+    ) -> Option<OwnedMessage> {
+        let pinned = epoch::pin();
+        let record = self.pinned_record(sequence, &pinned)?;
+        let message = Message { record, context, lease: None };
+        wanted(&message).then(|| message.keep())
     }
 
     /// The first sequence whose record is as `wanted`; all records behind such a one are so too.
@@ -106,6 +198,28 @@ impl Log {
     }
 }
 
+/// A record in the log with a token of its chunk: it stays where it is, also when it has expired.
+#[derive(Debug)]
+pub(crate) struct KeptRecord(usize);
+
+impl KeptRecord {
+    pub(crate) fn record(&self) -> Record<'_> {
+        // SAFETY: the token keeps it.
+        unsafe { Record::at(self.0) }
+    }
+
+    /// The record's address; the token goes to the caller.
+    pub(crate) fn into_address(self) -> usize {
+        std::mem::ManuallyDrop::new(self).0
+    }
+}
+
+impl Drop for KeptRecord {
+    fn drop(&mut self) {
+        Chunk::of(self.0).release(1);
+    }
+}
+
 #[derive(Debug)]
 struct Retained {
     /// With one token, the log's.
@@ -132,8 +246,15 @@ impl LogWriter {
     pub fn new(budget: usize, start: u64) -> Self {
         let window = (budget / MIN_RECORD).max(4 * CHUNK_BYTES / MIN_RECORD).next_power_of_two();
         let log = Log {
-            head: CachePadded::new(AtomicU64::new(start)),
-            low: CachePadded::new(AtomicU64::new(start)),
+            head: CachePadded::new(Head {
+                next: AtomicU64::new(start),
+                latest: AtomicUsize::new(0),
+            }),
+            floor: CachePadded::new(Floor {
+                low: AtomicU64::new(start),
+                filling: AtomicUsize::new(0),
+            }),
+            alert: CachePadded::new(AtomicBool::new(false)),
             pages: (0..window.div_ceil(PAGE)).map(|_| OnceLock::new()).collect(),
         };
         Self {
@@ -159,43 +280,59 @@ impl LogWriter {
 
     /// Gives the record at `address` the next sequence, and shows it to readers.
     #[inline(always)]
-    pub fn append_one(&mut self, address: usize) {
+    pub fn append(&mut self, address: usize) {
+        // SYNC slot-reused: pairs with Log::address.
+        self.slots()[0].store(address, Ordering::Release);
+        self.show(address, 1);
+    }
+
+    /// Slots for the addresses of the records that come next, at least one. To be stored with
+    /// release (`slot-reused`), and shown by [`advance`](Self::advance).
+    #[inline(always)]
+    pub(crate) fn slots(&self) -> &[AtomicUsize] {
         let at = self.next as usize & self.mask;
-        match self.log.pages[at / PAGE].get() {
-            Some(page) => {
-                // SYNC slot-reused: pairs with Log::record.
-                page[at % PAGE].store(address, Ordering::Release);
-                self.next += 1;
-            }
-            None => self.append(&[address]),
-        }
-        self.publish();
+        let page = &self.log.pages[at / PAGE];
+        let page = page.get().map_or_else(|| make_page(page), |page| &**page);
+        &page[at % PAGE..]
     }
 
-    /// Gives the records at `addresses` the next sequences. Readers see them after
-    /// [`publish`](Self::publish).
-    pub fn append(&mut self, addresses: &[usize]) {
-        let mask = self.mask;
-        let mut rest = addresses;
-        while !rest.is_empty() {
-            let at = self.next as usize & mask;
-            let page = self.log.pages[at / PAGE]
-                .get_or_init(|| (0..PAGE).map(|_| AtomicUsize::new(0)).collect());
-            let free = &page[at % PAGE..];
-            let count = rest.len().min(free.len());
-            // SYNC slot-reused: pairs with Log::record.
-            store_all(free, &rest[..count], 0, Ordering::Release);
-            rest = &rest[count..];
-            self.next += count as u64;
-        }
-        debug_assert!(self.next - self.log.low.load(Ordering::Relaxed) <= self.log.window());
+    /// Gives the next `count` sequences to the records whose addresses are in [`slots`](Self::slots),
+    /// and shows them to readers.
+    #[inline(always)]
+    pub(crate) fn advance(&mut self, count: u64) {
+        self.show(self.address(self.next + count - 1), count);
     }
 
-    /// Shows readers all that was appended.
-    #[inline]
-    pub fn publish(&mut self) {
+    #[inline(always)]
+    fn show(&mut self, latest: usize, count: u64) {
+        self.next += count;
+        debug_assert!(self.next - self.log.floor.low.load(Ordering::Relaxed) <= self.log.window());
+        // SYNC head-published: pairs with Log::latest.
+        self.log.head.latest.store(latest, Ordering::Release);
         // SYNC head-published: pairs with Log::head.
-        self.log.head.store(self.next, Ordering::Release);
+        self.log.head.next.store(self.next, Ordering::Release);
+    }
+
+    /// The address of the record at `sequence`, which has not expired.
+    #[inline(always)]
+    pub(crate) fn address(&self, sequence: u64) -> usize {
+        // Relaxed: this side alone writes it.
+        self.log.slots(sequence).first().map_or(0, |slot| slot.load(Ordering::Relaxed))
+    }
+
+    /// Whether a reader has begun to wait since this was last asked, or before. The caller has
+    /// shown what readers wait for and then executed a light fence.
+    #[inline(always)]
+    pub(crate) fn is_alerted(&self) -> bool {
+        // SYNC alert: pairs with `alert`, so that whoever gave an alert that is taken is seen to
+        // wait. A swap, because a store might come later than the next alert, and undo it.
+        self.log.alert.load(Ordering::Relaxed) && self.log.alert.swap(false, Ordering::Acquire)
+    }
+
+    /// Tells readers which chunk is being filled.
+    pub(crate) fn fill(&mut self, chunk: usize) {
+        // Relaxed: a hint.
+        self.log.floor.filling.store(chunk, Ordering::Relaxed);
     }
 
     /// Retains `chunk`, of which the caller gives one token away, for records up to `last`.
@@ -238,7 +375,7 @@ impl LogWriter {
     pub fn over_budget(&self, bytes: usize) -> bool {
         // One chunk's worth of the smallest records may still come before anybody asks again.
         let slack = (CHUNK_BYTES - FIRST_RECORD) / MIN_RECORD + 1;
-        let used = self.next - self.log.low.load(Ordering::Relaxed);
+        let used = self.next - self.log.floor.low.load(Ordering::Relaxed);
         !self.retained.is_empty()
             && (self.bytes + bytes > self.budget || used + slack as u64 > self.log.window())
     }
@@ -246,7 +383,7 @@ impl LogWriter {
     /// The sequences `low..end` that expire next, and whether their chunk is only kept by the log.
     pub fn oldest(&self) -> Option<(u64, u64, bool)> {
         let oldest = self.retained.front()?;
-        let low = self.log.low.load(Ordering::Relaxed);
+        let low = self.log.floor.low.load(Ordering::Relaxed);
         Some((low, (oldest.last + 1).max(low), oldest.chunk.tokens() == 1))
     }
 
@@ -254,12 +391,18 @@ impl LogWriter {
     pub fn expire(&mut self) {
         let Some(oldest) = self.retained.pop_front() else { return };
         self.bytes -= oldest.chunk.bytes();
-        let low = self.log.low.load(Ordering::Relaxed);
+        let low = self.log.floor.low.load(Ordering::Relaxed);
         // SYNC slot-reused: pairs with Log::low.
-        self.log.low.store((oldest.last + 1).max(low), Ordering::Release);
+        self.log.floor.low.store((oldest.last + 1).max(low), Ordering::Release);
         let chunk = oldest.chunk;
         epoch::defer(move || chunk.release(1));
     }
+}
+
+#[cold]
+#[inline(never)]
+fn make_page(page: &OnceLock<Box<[AtomicUsize]>>) -> &[AtomicUsize] {
+    page.get_or_init(|| (0..PAGE).map(|_| AtomicUsize::new(0)).collect())
 }
 
 impl Drop for LogWriter {

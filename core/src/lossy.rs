@@ -1,41 +1,39 @@
-//! The ring of `DropOldest`: when it is full, the producer takes the oldest word back.
+//! The ring of `DropOldest`: when it is full, the producer takes the oldest messages back.
 //!
-//! Both sides may then take from the head, so a word belongs to whoever moves `head` past it by
-//! compare-and-swap. A slot is an atomic word and is read before the swap; a reader that loses the
-//! swap forgets what it read. Nothing is reached through a word that was not won. Positions are
-//! u64 and only grow, so a swap cannot succeed on a recycled position.
+//! Both sides may then take from the head, so a message belongs to whoever moves `head` past it by
+//! compare-and-swap. Slots of [runs](crate::runs) are atomic and are read before the swap; a reader
+//! that loses the swap forgets what it read. Positions are u64 and only grow, so a swap cannot
+//! succeed on a recycled position.
 //!
 //! The consumer counts what was taken back by itself: it knows the position that follows its last
-//! word, and the distance from there to the position of the next word it wins is the loss.
+//! message, and the distance from there to the next one that it wins is the loss.
 //!
-//! Pairs: `lossy-filled` (producer's store of a slot / consumer's load) makes the record visible;
-//! `lossy-taken` (either side's swap of head / producer's load of head) makes the reads of a slot
-//! happen before it is overwritten.
+//! Pairs: `tail-moved` and `run-begun` as in the plain ring; `lossy-taken` (either side's swap of
+//! head / producer's load of head) makes the reads of a slot happen before it is overwritten;
+//! `lossy-reused` (stores of a slot / loads of it): who has read what overwrote a slot loses the
+//! swap, because the head was moved before.
 
-use crate::sync::{Arc, AtomicU64, AtomicUsize, CachePadded, Ordering};
+use crate::runs::{Run, Runs, Span};
+use crate::sync::{Arc, AtomicU64, CachePadded, Ordering};
 
-/// The low bits of a word that the ring uses itself.
-const TAG_BITS: usize = 0b111;
-const LAP: usize = 0b001;
+/// No sequence goes on from here.
+const NOWHERE: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct Shared {
-    slots: Box<[AtomicUsize]>,
+    runs: Runs,
     capacity: u64,
-    /// Position of the oldest word that nobody took.
+    /// Position of the oldest message that nobody took.
     head: CachePadded<AtomicU64>,
-    /// Position of the next word to push; for metrics only.
-    tail: CachePadded<AtomicU64>,
+    end: CachePadded<End>,
 }
 
-impl Shared {
-    fn index(&self, position: u64) -> usize {
-        position as usize & (self.slots.len() - 1)
-    }
-
-    fn lap(&self, position: u64) -> usize {
-        (position >> self.slots.len().trailing_zeros()) as usize & LAP
-    }
+#[derive(Debug)]
+struct End {
+    /// Position of the next message to push.
+    tail: AtomicU64,
+    /// How many runs have begun.
+    begun: AtomicU64,
 }
 
 /// Makes a ring of `capacity` messages whose positions begin at `start`.
@@ -44,22 +42,21 @@ impl Shared {
 /// If `capacity` is 0 or above 2^31.
 pub fn lossy(capacity: usize, start: u64) -> (Producer, Consumer) {
     assert!(capacity > 0 && capacity <= 1 << 31, "ring capacity {capacity} out of 1..=2^31");
-    let len = capacity.next_power_of_two();
-    let shift = len.trailing_zeros();
-    let slots = (0..len as u64)
-        .map(|index| {
-            let first = start.wrapping_add(index.wrapping_sub(start) & (len as u64 - 1));
-            AtomicUsize::new(((first >> shift) as usize & LAP) ^ LAP)
-        })
-        .collect();
     let shared = Arc::new(Shared {
-        slots,
+        runs: Runs::new(capacity),
         capacity: capacity as u64,
         head: CachePadded::new(AtomicU64::new(start)),
-        tail: CachePadded::new(AtomicU64::new(start)),
+        end: CachePadded::new(End { tail: AtomicU64::new(start), begun: AtomicU64::new(0) }),
     });
-    let producer = Producer { shared: Arc::clone(&shared), tail: start, cached_head: start };
-    (producer, Consumer { shared, expected: start })
+    let producer = Producer {
+        shared: Arc::clone(&shared),
+        tail: start,
+        cached_head: start,
+        next: NOWHERE,
+        begun: 0,
+        oldest: 0,
+    };
+    (producer, Consumer { shared, expected: start, run: 0 })
 }
 
 /// The write end.
@@ -68,56 +65,83 @@ pub struct Producer {
     shared: Arc<Shared>,
     tail: u64,
     cached_head: u64,
+    /// The sequence with which the present run goes on.
+    next: u64,
+    begun: u64,
+    /// A run that has, or is before the one that has, the oldest message.
+    oldest: u64,
 }
 
 impl Producer {
-    /// Pushes `word`; gives back the oldest word where that made room for it.
+    /// Pushes the messages of `span`, at least one; how many older ones, or of its own, were
+    /// displaced.
     #[inline]
-    pub fn push(&mut self, word: usize) -> Option<usize> {
-        debug_assert_eq!(word & TAG_BITS, 0, "the low bits of a word belong to the ring");
-        let displaced = if self.is_full() { self.make_room() } else { None };
-        let shared = &*self.shared;
-        // SYNC lossy-filled: pairs with Consumer::take.
-        shared.slots[shared.index(self.tail)]
-            .store(word | shared.lap(self.tail), Ordering::Release);
-        self.tail = self.tail.wrapping_add(1);
-        // Relaxed: a figure for metrics.
-        shared.tail.store(self.tail, Ordering::Relaxed);
+    pub fn push(&mut self, span: Span) -> u64 {
+        debug_assert!(span.count > 0, "a run has messages");
+        let (mut displaced, mut rest) = (0, span);
+        while rest.count > 0 {
+            let count = rest.count.min(self.shared.capacity);
+            displaced += self.make_room(count);
+            self.append(Span { first: rest.first, count });
+            rest = Span { first: rest.first + count, count: rest.count - count };
+        }
         displaced
     }
 
     #[inline]
-    fn is_full(&mut self) -> bool {
-        self.tail.wrapping_sub(self.cached_head) == self.shared.capacity && {
-            // SYNC lossy-taken: pairs with the swaps of head.
-            self.cached_head = self.shared.head.load(Ordering::Acquire);
-            self.tail.wrapping_sub(self.cached_head) == self.shared.capacity
+    fn append(&mut self, span: Span) {
+        let shared = &*self.shared;
+        if span.first != self.next {
+            let run = Run { base: self.tail, first: span.first, follows_loss: false };
+            shared.runs.write(self.begun, run);
+            self.begun += 1;
+            // SYNC run-begun: pairs with Consumer::find.
+            shared.end.begun.store(self.begun, Ordering::Release);
+        }
+        self.next = span.first + span.count;
+        self.tail = self.tail.wrapping_add(span.count);
+        // SYNC tail-moved: pairs with Consumer::take.
+        shared.end.tail.store(self.tail, Ordering::Release);
+    }
+
+    /// Takes back as many messages as must go before `count` fit; how many.
+    #[inline]
+    fn make_room(&mut self, count: u64) -> u64 {
+        let shared = &*self.shared;
+        loop {
+            let excess =
+                (self.tail.wrapping_sub(self.cached_head) + count).saturating_sub(shared.capacity);
+            if excess == 0 {
+                return 0;
+            }
+            // SYNC lossy-taken: pairs with the consumer's swap. If this fails, the consumer has
+            // just made room itself, or what was known of it is old.
+            let swap = shared.head.compare_exchange(
+                self.cached_head,
+                self.cached_head.wrapping_add(excess),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            match swap {
+                Ok(_) => {
+                    self.cached_head = self.cached_head.wrapping_add(excess);
+                    return excess;
+                }
+                Err(head) => self.cached_head = head,
+            }
         }
     }
 
-    fn make_room(&mut self) -> Option<usize> {
-        let shared = &*self.shared;
-        // Relaxed: only this side writes slots.
-        let oldest = shared.slots[shared.index(self.cached_head)].load(Ordering::Relaxed);
-        let next = self.cached_head.wrapping_add(1);
-        // SYNC lossy-taken: pairs with the consumer's swap and with the load in is_full.
-        let swap = shared.head.compare_exchange(
-            self.cached_head,
-            next,
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
-        match swap {
-            Ok(_) => {
-                self.cached_head = next;
-                Some(oldest & !TAG_BITS)
-            }
-            // The consumer has just made room itself.
-            Err(head) => {
-                self.cached_head = head;
-                None
-            }
+    /// The sequence of the oldest message that has not been taken.
+    pub fn oldest(&mut self) -> Option<u64> {
+        // SYNC lossy-taken: pairs with the consumer's swap.
+        self.cached_head = self.shared.head.load(Ordering::Acquire);
+        if self.cached_head == self.tail {
+            return None;
         }
+        let runs = &self.shared.runs;
+        self.oldest = runs.seek(self.oldest, self.begun - 1, self.cached_head);
+        Some(runs.read(self.oldest).at(self.cached_head))
     }
 
     /// What other threads may ask about this ring.
@@ -130,54 +154,55 @@ impl Producer {
 #[derive(Debug)]
 pub struct Consumer {
     shared: Arc<Shared>,
-    /// The position after the last word taken.
+    /// The position after the last message taken.
     expected: u64,
+    /// The run in which the last message was.
+    run: u64,
 }
 
 impl Consumer {
-    /// Takes up to `words.len()` words into `words`; returns how many, and how many messages were
+    /// Takes up to `most` messages that follow each other; which, and how many messages were
     /// displaced just before the first of them.
     ///
-    /// 0 words means that the ring was empty: never that a word was there but was displaced.
-    pub fn take(&mut self, words: &mut [usize]) -> (usize, u64) {
-        let shared = &*self.shared;
-        // SYNC lossy-taken: pairs with the producer's swap, whose slot it may overwrite next.
+    /// No message means that the ring was empty: never that one was there but was displaced.
+    pub fn take(&mut self, most: u64) -> (Span, u64) {
+        let shared = Arc::clone(&self.shared);
+        // SYNC lossy-taken: pairs with the producer's swap, whose slots it may overwrite next.
         let mut head = shared.head.load(Ordering::Acquire);
         loop {
-            let mut count = 0;
-            while count < words.len() {
-                let position = head.wrapping_add(count as u64);
-                // SYNC lossy-filled: pairs with Producer::push.
-                let tagged = shared.slots[shared.index(position)].load(Ordering::Acquire);
-                if tagged & LAP != shared.lap(position) {
-                    break;
-                }
-                words[count] = tagged & !TAG_BITS;
-                count += 1;
+            // SYNC tail-moved: pairs with Producer::append.
+            let tail = shared.end.tail.load(Ordering::Acquire);
+            if tail == head {
+                return (Span::default(), 0);
             }
-            if count == 0 {
-                // Either empty, or the slot already holds a later lap: then head has moved.
-                let now = shared.head.load(Ordering::Acquire);
-                if now == head {
-                    return (0, 0);
-                }
-                head = now;
-                continue;
-            }
-            let next = head.wrapping_add(count as u64);
+            let span = self.find(head, tail, most);
+            let next = head.wrapping_add(span.count);
             // SYNC lossy-taken: pairs with the producer's load of head before it overwrites.
             match shared.head.compare_exchange(head, next, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {
                     let displaced = head.wrapping_sub(self.expected);
                     self.expected = next;
-                    return (count, displaced);
+                    return (span, displaced);
                 }
                 Err(now) => head = now,
             }
         }
     }
 
-    /// Messages displaced since the last word was taken; told once. Takes nothing.
+    /// The messages from `head` on, if that is still the head: else anything.
+    fn find(&mut self, head: u64, tail: u64, most: u64) -> Span {
+        let runs = &self.shared.runs;
+        // SYNC run-begun: pairs with Producer::append. Not older than the tail.
+        let newest = self.shared.end.begun.load(Ordering::Acquire) - 1;
+        self.run = runs.seek(self.run, newest, head);
+        let run = runs.read(self.run);
+        let end = if self.run < newest { runs.base(self.run + 1) } else { tail };
+        let until = |position: u64| position.wrapping_sub(head);
+        let count = until(end).min(until(tail)).min(most);
+        Span { first: run.at(head), count }
+    }
+
+    /// Messages displaced since the last one was taken; told once. Takes nothing.
     pub fn displaced(&mut self) -> u64 {
         // SYNC lossy-taken: what the producer took before is counted here and not again.
         let head = self.shared.head.load(Ordering::Acquire);
@@ -188,18 +213,10 @@ impl Consumer {
 
     /// Whether nothing is there to take.
     pub fn is_empty(&self) -> bool {
-        let shared = &*self.shared;
-        loop {
-            let head = shared.head.load(Ordering::Acquire);
-            // SYNC lossy-filled: pairs with Producer::push.
-            let tagged = shared.slots[shared.index(head)].load(Ordering::Acquire);
-            if tagged & LAP == shared.lap(head) {
-                return false;
-            }
-            if shared.head.load(Ordering::Acquire) == head {
-                return true;
-            }
-        }
+        // SYNC lossy-taken: pairs with the producer's swap.
+        let head = self.shared.head.load(Ordering::Acquire);
+        // SYNC tail-moved: pairs with Producer::append.
+        self.shared.end.tail.load(Ordering::Acquire) == head
     }
 
     /// What other threads may ask about this ring.
@@ -215,12 +232,12 @@ pub struct Gauge(Arc<Shared>);
 impl Gauge {
     /// Messages pushed so far, counted from the position `start`.
     pub fn pushed(&self, start: u64) -> u64 {
-        self.0.tail.load(Ordering::Relaxed).wrapping_sub(start)
+        self.0.end.tail.load(Ordering::Relaxed).wrapping_sub(start)
     }
 
     /// Messages pushed and neither taken nor displaced.
     pub fn depth(&self) -> u64 {
-        let tail = self.0.tail.load(Ordering::Relaxed);
+        let tail = self.0.end.tail.load(Ordering::Relaxed);
         let head = self.0.head.load(Ordering::Relaxed);
         if tail.wrapping_sub(head) > self.0.capacity { 0 } else { tail.wrapping_sub(head) }
     }
@@ -231,33 +248,38 @@ impl Gauge {
 mod tests {
     use super::*;
 
+    fn span(first: u64, count: u64) -> Span {
+        Span { first, count }
+    }
+
     #[test]
     fn the_oldest_goes_and_the_loss_is_exact() {
         for start in [0, u64::from(u32::MAX) - 2, u64::MAX - 2] {
-            for capacity in [1usize, 2, 3, 8] {
-                let (mut producer, mut consumer) = lossy(capacity, start);
+            for capacity in [1, 2, 3, 8] {
+                let (mut producer, mut consumer) = lossy(capacity as usize, start);
                 let mut displaced = 0;
-                for n in 0..20usize {
-                    if let Some(word) = producer.push(n << 3) {
-                        assert_eq!(word >> 3, displaced);
-                        displaced += 1;
-                    }
+                for n in 0..20 {
+                    displaced += producer.push(span(2 * n, 1));
+                    assert_eq!(producer.oldest(), Some(2 * displaced));
                 }
                 assert_eq!(displaced, 20 - capacity);
-                let mut words = [0; 32];
-                let (count, lost) = consumer.take(&mut words);
-                assert_eq!((count, lost), (capacity, displaced as u64));
-                assert_eq!(words[0] >> 3, displaced);
-                assert_eq!(consumer.take(&mut words), (0, 0));
-                assert!(consumer.is_empty());
-                producer.push(99 << 3);
-                assert_eq!(consumer.take(&mut words), (1, 0));
-                for n in 0..capacity + 2 {
-                    let _ = producer.push(n << 3);
+                for n in displaced..20 {
+                    let lost = if n == displaced { displaced } else { 0 };
+                    assert_eq!(consumer.take(32), (span(2 * n, 1), lost));
                 }
+                assert_eq!(consumer.take(32), (span(0, 0), 0));
+                assert!(consumer.is_empty());
+                assert_eq!(producer.push(span(99, 1)), 0);
+                assert_eq!(consumer.take(32), (span(99, 1), 0));
+                assert_eq!(producer.push(span(100, capacity + 2)), 2, "two of its own");
                 assert_eq!((consumer.displaced(), consumer.displaced()), (2, 0), "told once");
-                assert_eq!(producer.push(88 << 3), Some(2 << 3), "telling took nothing");
-                assert_eq!(consumer.take(&mut words), (capacity, 1));
+                assert_eq!(producer.push(span(500, 1)), 1, "telling took nothing");
+                if capacity == 1 {
+                    assert_eq!(consumer.take(32), (span(500, 1), 1));
+                } else {
+                    assert_eq!(consumer.take(32), (span(103, capacity - 1), 1));
+                    assert_eq!(consumer.take(32), (span(500, 1), 0));
+                }
             }
         }
     }

@@ -17,14 +17,15 @@
 
 use crate::chunk::{Chunk, Claim};
 use crate::config::Limits;
-use crate::error::InvalidMessage;
+use crate::error::{AckError, InvalidMessage};
 use crate::filter::same_bytes;
+use crate::lease::{AckId, Leased, Settle};
 use crate::prefetch;
-use crate::sync::{Arc, AtomicBool, PlainArc, watched};
+use crate::sync::{Arc, AtomicBool, AtomicUsize, Ordering, PlainArc, watched};
 use std::fmt;
 use std::marker::PhantomData;
-use std::mem::MaybeUninit;
 use std::ptr;
+use std::time::Duration;
 
 const _: () = assert!(cfg!(target_endian = "little"), "records are little-endian in memory");
 
@@ -100,9 +101,17 @@ impl<'a> NewMessage<'a> {
         }
         let mut layout = Layout { payload_len: payload_len as u32, meta: 0 };
         if !self.is_plain() {
+            if self.attributes.len() > Limits::ATTRIBUTES {
+                return Err(InvalidMessage::TooManyAttributes { count: self.attributes.len() });
+            }
             layout.meta = self.measure_extension()?;
         }
         Ok(layout)
+    }
+
+    /// Measures a message that was checked before, or is the broker's own.
+    pub(crate) fn measure(&self) -> Result<Layout, InvalidMessage> {
+        Ok(Layout { payload_len: self.payload.len() as u32, meta: self.measure_extension()? })
     }
 
     /// Whether it is a payload and nothing else: one branch for all, in the loops over a batch.
@@ -144,7 +153,7 @@ impl<'a> NewMessage<'a> {
             flags |= HAS_ID;
         }
         if !self.attributes.is_empty() {
-            if self.attributes.len() > Limits::ATTRIBUTES {
+            if self.attributes.len() > Limits::ATTRIBUTES + Limits::SYSTEM_ATTRIBUTES {
                 return Err(InvalidMessage::TooManyAttributes { count: self.attributes.len() });
             }
             bytes += 2;
@@ -277,8 +286,8 @@ pub(crate) unsafe fn write(at: *mut u8, message: &NewMessage<'_>, layout: Layout
 }
 
 /// Writes `messages` one behind the other from `at` on: as many as fit below `end` and into
-/// `addresses`, which gets the address of each; `place` is that of the first. Returns how many, and
-/// where the next one goes.
+/// `slots` of the log's index, which get the address of each; `place` is that of the first. Returns
+/// how many, and where the next one goes.
 ///
 /// A function of its own, so that all it works with stays in registers: what limits a batch is the
 /// room in the store buffer, and a spilled variable takes it as a field of a record does.
@@ -291,12 +300,12 @@ pub(crate) unsafe fn write_all(
     end: usize,
     messages: &[NewMessage<'_>],
     place: Place,
-    addresses: &mut [MaybeUninit<usize>],
+    slots: &[AtomicUsize],
 ) -> (usize, *mut u8) {
     let mut count = 0;
     let Place { mut offset, published_us, .. } = place;
     let mut tag = place.tag();
-    for (message, address) in messages.iter().zip(addresses) {
+    for (message, slot) in messages.iter().zip(slots) {
         let mut layout = Layout { payload_len: message.payload.len() as u32, meta: 0 };
         if !message.is_plain() {
             let Ok(meta) = message.measure_extension() else { break };
@@ -313,7 +322,8 @@ pub(crate) unsafe fn write_all(
             let payload = write_header(at, message, layout, [offset, published_us, tag]);
             copy(message.payload.as_ptr(), payload, message.payload.len());
         }
-        address.write(at as usize);
+        // SYNC slot-reused: pairs with Log::address.
+        slot.store(at as usize, Ordering::Release);
         at = at.wrapping_add(bytes);
         offset += 1;
         // The sequence is the upper half: its carry is lost, as it should be.
@@ -614,6 +624,8 @@ pub(crate) struct PartitionEntry {
 pub struct Message<'a> {
     pub(crate) record: Record<'a>,
     pub(crate) context: &'a Arc<Context>,
+    /// What settles it, where it is delivered at least once.
+    pub(crate) lease: Option<&'a Leased>,
 }
 
 // SAFETY: a record is never written while it can be read; the context is Sync.
@@ -673,10 +685,75 @@ impl<'a> Message<'a> {
 
     /// Keeps the message past the call or borrow it came with, without copying it: its whole chunk
     /// (64 KiB, or the message alone if larger) stays in memory until the last one kept of it is
-    /// dropped. Costs one atomic operation.
+    /// dropped. Costs one atomic operation; and an allocation, if the message is to be settled.
     pub fn keep(&self) -> OwnedMessage {
         Chunk::of(self.record.address()).grant(1);
-        OwnedMessage { address: self.record.address(), context: Arc::clone(self.context) }
+        OwnedMessage {
+            address: self.record.address(),
+            context: Arc::clone(self.context),
+            lease: self.lease.map(|lease| Box::new(lease.clone())),
+        }
+    }
+
+    /// Which delivery of the message to this subscription this is, counted from 1. Where messages
+    /// are delivered at most once, it is always the first.
+    pub fn attempt(&self) -> u32 {
+        self.lease.map_or(1, |lease| lease.attempt)
+    }
+
+    /// What names this delivery, where it is to be settled: see
+    /// [`Acker`](crate::Acker).
+    pub fn ack_id(&self) -> Option<AckId> {
+        self.lease.filter(|lease| lease.by.is_some()).map(|lease| lease.id)
+    }
+
+    fn settle(&self) -> Result<(&'a dyn Settle, AckId), AckError> {
+        let lease = self.lease.ok_or(AckError::NotLeased)?;
+        let by = lease.by.as_deref().ok_or(AckError::NotLeased)?;
+        Ok((by, lease.id))
+    }
+
+    /// Settles the message: this subscription does not get it again. `false` if that had no effect,
+    /// because the message was settled before, has expired, or was delivered anew since.
+    ///
+    /// # Errors
+    /// [`AckError::NotLeased`], [`AckError::InsideFilter`] or [`AckError::Forked`].
+    pub fn ack(&self) -> Result<bool, AckError> {
+        let (by, id) = self.settle()?;
+        by.ack(id)
+    }
+
+    /// Gives the message back: it has failed, and is delivered again after `delay` (at most 24
+    /// hours; `None`: as the subscription's [`Backoff`](crate::Backoff) has it), or goes to the dead
+    /// letters, if this was its last attempt.
+    ///
+    /// # Errors
+    /// [`AckError::Stale`], if the lease is over: see also [`ack`](Self::ack).
+    /// [`AckError::OutOfRange`].
+    pub fn nack(&self, delay: Option<Duration>) -> Result<(), AckError> {
+        let (by, id) = self.settle()?;
+        by.nack(id, delay)
+    }
+
+    /// Gives up on the message: it goes to the dead letters, with `reason` (its first 1,024 bytes),
+    /// and is settled.
+    ///
+    /// # Errors
+    /// As [`nack`](Self::nack); [`AckError::DeadLetter`] if the dead letter could not be stored:
+    /// then the message is not settled, and will be delivered again. [`AckError::Expired`].
+    pub fn dead_letter(&self, reason: &str) -> Result<(), AckError> {
+        let (by, id) = self.settle()?;
+        by.dead_letter(id, reason)
+    }
+
+    /// The lease ends `by` from now (10 ms to 600 s) instead of when it would have: the time for
+    /// this message alone, which may also be made shorter.
+    ///
+    /// # Errors
+    /// As [`nack`](Self::nack).
+    pub fn modify_ack_deadline(&self, by: Duration) -> Result<(), AckError> {
+        let (settle, id) = self.settle()?;
+        settle.extend(id, by)
     }
 }
 
@@ -695,13 +772,18 @@ pub struct OwnedMessage {
     /// Of a record, in a chunk of which this holds one token.
     address: usize,
     context: Arc<Context>,
+    lease: Option<Box<Leased>>,
 }
 
 impl OwnedMessage {
     /// The message, to be read.
     pub fn view(&self) -> Message<'_> {
-        // SAFETY: the token held keeps the record.
-        Message { record: unsafe { Record::at(self.address) }, context: &self.context }
+        Message {
+            // SAFETY: the token held keeps the record.
+            record: unsafe { Record::at(self.address) },
+            context: &self.context,
+            lease: self.lease.as_deref(),
+        }
     }
 
     /// The payload.

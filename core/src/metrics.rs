@@ -1,8 +1,10 @@
 //! Figures of a broker: a snapshot that costs nothing on the path of a message, where owners count
 //! in memory of their own, and its rendering for Prometheus.
 
+use crate::acks::{AckFigures, Acks};
 use crate::breaker::BreakerState;
 use crate::inbox::Inbox;
+use crate::sync::{AtomicU64, Ordering};
 use crate::worker::Task;
 use std::fmt::{self, Write as _};
 
@@ -84,6 +86,17 @@ pub struct SubscriptionMetrics {
     pub lag: u64,
     /// The oldest message queued is not older than this, in microseconds; `None` if none is.
     pub oldest_age_us: Option<u64>,
+    /// Messages that were delivered and are not settled, those that wait for another attempt or for
+    /// an earlier one of their key included. Always 0 where messages are delivered at most once.
+    pub unsettled: u64,
+    /// Messages that were acknowledged, or that the handler has succeeded with.
+    pub acked: u64,
+    /// Deliveries after the first of a message. They are not among `delivered`.
+    pub redelivered: u64,
+    /// Messages that went to the dead letters.
+    pub dead_lettered: u64,
+    /// Messages that expired from memory after they were delivered, and before they were settled.
+    pub expired_unsettled: u64,
     /// Messages that the handler failed on, panics included.
     pub handler_failures: u64,
     /// Messages that the handler panicked on.
@@ -95,7 +108,10 @@ pub struct SubscriptionMetrics {
 }
 
 impl SubscriptionMetrics {
-    pub(crate) fn of(inbox: &Inbox, task: Option<&Task>, now_us: u64) -> Self {
+    pub(crate) fn of(inbox: &Inbox, task: Option<&Task>, acks: Option<&Acks>, now_us: u64) -> Self {
+        let counted = |figure: fn(&AckFigures) -> &AtomicU64| {
+            acks.map_or(0, |acks| figure(&acks.figures).load(Ordering::Relaxed))
+        };
         let mut figures = Self {
             id: inbox.id,
             name: inbox.name.as_deref().map(str::to_owned),
@@ -111,6 +127,11 @@ impl SubscriptionMetrics {
             queued: 0,
             lag: 0,
             oldest_age_us: None,
+            unsettled: acks.map_or(0, Acks::unsettled),
+            acked: counted(|figures| &figures.acked),
+            redelivered: counted(|figures| &figures.redelivered),
+            dead_lettered: counted(|figures| &figures.dead_lettered),
+            expired_unsettled: counted(|figures| &figures.expired_leases),
             handler_failures: task.map_or(0, |task| task.failures.get()),
             handler_panics: task.map_or(0, |task| task.panics.get()),
             filter_panics: inbox.interest.filter_panics(),
@@ -164,7 +185,7 @@ impl Metrics {
         for topic in &self.topics {
             page.sample("topic_published_total", &[("topic", &topic.name)], topic.published);
         }
-        const SUBSCRIPTION: [Of<SubscriptionMetrics>; 12] = [
+        const SUBSCRIPTION: [Of<SubscriptionMetrics>; 17] = [
             ("subscription_matched_total", "counter", "Messages it wanted.", |m| m.matched),
             ("subscription_replayed_total", "counter", "Older messages.", |m| m.replayed),
             ("subscription_delivered_total", "counter", "Messages handed over.", |m| m.delivered),
@@ -174,6 +195,19 @@ impl Metrics {
             ("subscription_lag", "gauge", "Distance to the end of the logs.", |m| m.lag),
             ("subscription_oldest_age_us", "gauge", "Age of the oldest queued, at most.", |m| {
                 m.oldest_age_us.unwrap_or(0)
+            }),
+            ("subscription_unsettled", "gauge", "Messages delivered, not settled.", |m| {
+                m.unsettled
+            }),
+            ("subscription_acked_total", "counter", "Messages acknowledged.", |m| m.acked),
+            ("subscription_redelivered_total", "counter", "Deliveries after the first.", |m| {
+                m.redelivered
+            }),
+            ("subscription_dead_lettered_total", "counter", "Messages given up on.", |m| {
+                m.dead_lettered
+            }),
+            ("subscription_expired_unsettled_total", "counter", "Expired unsettled.", |m| {
+                m.expired_unsettled
             }),
             ("subscription_handler_failures_total", "counter", "Handler failures.", |m| {
                 m.handler_failures

@@ -6,18 +6,17 @@
 
 use crate::chunk::Pool;
 use crate::clock::Clock;
-use crate::config::{Limits, Overflow, WhenFull};
-use crate::inbox::{Inbox, InboxState};
+use crate::config::{DeliveryMode, Limits, Overflow, WhenFull};
+use crate::inbox::{Inbox, InboxState, Queue};
 use crate::interest::{Interest, Scan};
 use crate::lane::{Lane, Look, Next, Reader, Replay};
 use crate::log::Log;
 use crate::message::{self, Context, NewMessage, PartitionEntry, Record};
-use crate::shard::{FIRST_SEQUENCE, Memory, Partition, Routes, Shard, Stop};
+use crate::shard::{Appended, FIRST_SEQUENCE, Memory, Partition, Routes, Shard, Stop, Waits};
 use crate::snapshot::Snapshot;
 use crate::sync::{Arc, AtomicBool, current_thread, epoch, park, watched};
 use crate::topic::Pattern;
 use crate::wait::Waiter;
-use std::time::Duration;
 
 /// Bytes of the largest payload that is claimed in a chunk with others: a chunk holds four.
 pub const QUARTER_CHUNK: usize = 896;
@@ -69,7 +68,6 @@ impl World {
         let shard = Shard::new(
             0,
             Memory { budget, when_full, pool: &pool },
-            Limits::default(),
             Clock::default(),
             &context,
             &routing,
@@ -82,8 +80,17 @@ impl World {
         let message = NewMessage::new(&PAYLOAD[..len]);
         let layout = message.layout(&Limits::default()).expect("allowed");
         loop {
-            let appended =
-                self.shard.baton.run(|core| core.append_one(&self.partition, &message, layout));
+            let appended = self.shard.baton.run(|core| {
+                match core.append_one(&self.partition, &message, layout) {
+                    Some((first_offset, outcome)) => {
+                        Appended { count: 1, first_offset, outcome, stop: None }
+                    }
+                    None => {
+                        let messages = std::slice::from_ref(&message);
+                        core.append(&self.partition, messages, &mut Waits::default())
+                    }
+                }
+            });
             match appended.stop {
                 None => {
                     return Published::Done {
@@ -108,8 +115,10 @@ impl World {
         let mut claim = self.shard.claims.claim(layout.bytes()).expect("memory");
         let at = message::write_claim(&claim, &NewMessage::default(), layout, self.partition.id);
         claim.bytes_at_mut(at, len).copy_from_slice(&PAYLOAD[..len]);
-        let appended =
-            self.shard.baton.run(|core| core.append_claim(&self.partition, &claim, Duration::ZERO));
+        let appended = self
+            .shard
+            .baton
+            .run(|core| core.append_claim(&self.partition, &claim, &mut Waits::default()));
         match appended.stop {
             None => Published::Done {
                 enqueued: appended.outcome.enqueued,
@@ -130,7 +139,14 @@ impl World {
     ) -> Consumer {
         let pattern = Pattern::new(TOPIC).expect("a topic's name is a pattern");
         let interest = Interest::new(vec![pattern.clone()], None, 0, 0);
-        let inbox = Arc::new(Inbox::new(id, None, interest, overflow, capacity, 1, 0));
+        let inbox = Arc::new(Inbox::new(
+            id,
+            None,
+            interest,
+            Queue { overflow, delivery: DeliveryMode::AtMostOnce, capacity },
+            1,
+            0,
+        ));
         let route = || {
             let routes = self.routing.load().insert(&pattern, id, Arc::clone(&inbox));
             self.routing.store(Arc::new(routes));
@@ -143,7 +159,8 @@ impl World {
         } else {
             route();
         }
-        Consumer { inbox, reader: Reader { subscription: id } }
+        let context = Arc::clone(&self.context);
+        Consumer { inbox, reader: Reader { subscription: id }, context }
     }
 
     /// Refuses every publish from now on.
@@ -191,6 +208,7 @@ impl Ending {
 pub struct Consumer {
     inbox: Arc<Inbox>,
     reader: Reader,
+    context: Arc<Context>,
 }
 
 /// What a subscription received.
@@ -207,7 +225,7 @@ pub enum Received {
 impl Consumer {
     /// What there is, as `Receiver::next` has it. The message received is read, and then let go.
     pub fn next(&mut self, world: &World) -> Received {
-        let Self { inbox, reader } = self;
+        let Self { inbox, reader, .. } = self;
         let Some(lane) = inbox.lane(0) else { return Received::Empty };
         loop {
             match lane.next(reader, 1, &inbox.interest, &world.context) {
@@ -232,6 +250,19 @@ impl Consumer {
         }
     }
 
+    /// What there is, as a handler's poll has it: the messages are read in place.
+    pub fn poll(&mut self) -> Vec<u64> {
+        let Self { inbox, reader, context } = self;
+        let mut offsets = Vec::new();
+        if let Some(lane) = inbox.lane(0) {
+            lane.poll::<true>(reader, usize::MAX, context, &mut || (), &mut |message| {
+                offsets.push(read(message.record.address()));
+                true
+            });
+        }
+        offsets
+    }
+
     fn wake_publishers(&self) {
         if matches!(self.inbox.overflow, Overflow::Block { .. })
             && self.inbox.space.is_armed_after_fence()
@@ -249,10 +280,10 @@ impl Consumer {
 
     /// Waits until there is something, or the subscription has ended: then it is false.
     pub fn wait(&mut self, world: &World) -> bool {
-        let Self { inbox, reader } = self;
+        let Self { inbox, reader, .. } = self;
         loop {
             let me = current_thread().id();
-            inbox.arrivals.prepare(Waiter::this_thread());
+            inbox.await_arrivals(Waiter::this_thread());
             let empty = inbox
                 .lanes()
                 .all(|lane| lane.look(reader, &inbox.interest, &world.context) == Look::Nothing);

@@ -6,6 +6,7 @@
 //! hashes, so that of any run of a topic comes from two of the topic's prefix hashes.
 
 use ahash::RandomState;
+use arrayvec::ArrayVec;
 
 use crate::topic::{MAX_NAME_SEGMENTS, Pattern};
 
@@ -132,10 +133,9 @@ pub(crate) fn counter_key(anchor: u64, follows: Follows, run_len: usize) -> u64 
 
 /// The keys on the way to a pattern's leaf.
 pub(crate) struct Path {
-    steps: [Step; MAX_NAME_SEGMENTS],
-    len: usize,
+    steps: ArrayVec<Step, MAX_NAME_SEGMENTS>,
     pub(crate) leaf_key: u64,
-    pub(crate) tail_len: usize,
+    tail_len: usize,
 }
 
 /// A run and the wildcard behind it.
@@ -150,8 +150,7 @@ pub(crate) struct Step {
 
 impl Path {
     pub(crate) fn of(pattern: &Pattern, hasher: &Hasher) -> Self {
-        let none = Step { run_len: 0, branch: 0, wildcard: Wildcard::One, anchor: 0 };
-        let mut path = Self { steps: [none; MAX_NAME_SEGMENTS], len: 0, leaf_key: 0, tail_len: 0 };
+        let mut steps = ArrayVec::new();
         let text = pattern.as_str().as_bytes();
         let (mut anchor, mut run, mut run_len) = (ROOT_ANCHOR, 0u64, 0);
         let mut start = 0;
@@ -170,17 +169,23 @@ impl Path {
             };
             let branch = hasher.key(anchor, run, run_len, Follows::Wildcard);
             anchor = anchor_key(branch, wildcard);
-            path.steps[path.len] = Step { run_len, branch, wildcard, anchor };
-            path.len += 1;
+            steps.push(Step { run_len, branch, wildcard, anchor });
             (run, run_len) = (0, 0);
         }
-        path.leaf_key = hasher.key(anchor, run, run_len, Follows::End);
-        path.tail_len = run_len;
-        path
+        let leaf_key = hasher.key(anchor, run, run_len, Follows::End);
+        Self { steps, leaf_key, tail_len: run_len }
     }
 
     pub(crate) fn steps(&self) -> &[Step] {
-        &self.steps[..self.len]
+        &self.steps
+    }
+
+    /// Each step with what is behind its wildcard: a run of so many segments, and then the end or
+    /// the next wildcard.
+    pub(crate) fn edges(&self) -> impl Iterator<Item = (&Step, Follows, usize)> {
+        let next = self.steps.iter().skip(1).map(|step| (Follows::Wildcard, step.run_len));
+        let behind = next.chain([(Follows::End, self.tail_len)]);
+        self.steps.iter().zip(behind).map(|(step, (follows, run_len))| (step, follows, run_len))
     }
 }
 

@@ -1,17 +1,17 @@
 //! Topics as publishers hold them: publish, batch, try, timeout, loan, ticket.
 
+use crate::alarm::Alarms;
 use crate::chunk::{Claim, Pool};
 use crate::clock::Clock;
-use crate::config::{Limits, Overflow, WaitStrategy};
+use crate::config::{Limits, Overflow};
 use crate::error::PublishError;
 use crate::fork::Generation;
-use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::is_inside_filter;
 use crate::lane::Lane;
 use crate::message::{self, Context, Layout, MessageId, NewMessage};
-use crate::pin;
-use crate::shard::{Appended, Core, Partition, Shard, Stop};
+use crate::sequencer::SequencerThread;
+use crate::shard::{Appended, Core, Outcome, Partition, Shard, Stop, Waits};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, current_thread, spin_loop, yield_now};
 use crate::wait::{WaitCell, Waiter};
 use std::fmt;
@@ -108,57 +108,10 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     pub(crate) generation: Generation,
     pub(crate) closed: AtomicBool,
+    /// Wakes consumers for what becomes due by itself.
+    pub(crate) alarms: Alarms,
     /// The sequencers' threads, which run as long as anything can be asked of a shard.
     pub(crate) sequencers: Vec<SequencerThread>,
-}
-
-/// A thread that sequences one shard, until this is dropped.
-#[derive(Debug)]
-pub(crate) struct SequencerThread {
-    stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl SequencerThread {
-    fn start(shard: Arc<Shard>, cpu: usize) -> std::io::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let stopped = Arc::clone(&stop);
-        let (ready, wait_ready) = std::sync::mpsc::channel();
-        let thread =
-            std::thread::Builder::new().name(format!("slipring-shard-{cpu}")).spawn(move || {
-                pin::pin_current_thread(cpu);
-                shard.baton.become_sequencer();
-                // The broker is not handed out before.
-                let _ = ready.send(());
-                let mut idle = Idle::new(WaitStrategy::Adaptive);
-                shard.baton.sequence(
-                    |worked| {
-                        if worked {
-                            idle.rest(1);
-                        } else if idle.pause() {
-                            std::thread::park();
-                            idle.rest(1);
-                        }
-                    },
-                    || stopped.load(Ordering::Acquire),
-                );
-            })?;
-        let _ = wait_ready.recv();
-        Ok(Self { stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for SequencerThread {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // An errand of its own may have dropped the last handle.
-            if thread.thread().id() != std::thread::current().id() {
-                drop(thread.join());
-            }
-        }
-    }
 }
 
 impl Engine {
@@ -193,6 +146,7 @@ impl Drop for Engine {
         if self.generation.is_over() {
             // In the child of a fork the threads do not exist: there is nothing to stop or to join.
             std::mem::forget(std::mem::take(&mut self.sequencers));
+            self.alarms.forget_thread();
         }
     }
 }
@@ -231,7 +185,7 @@ impl TopicEntry {
 
 /// FNV-1a with a final mix (that of MurmurHash3): not keyed, because a key must find its partition
 /// again after a restart.
-fn stable_hash(bytes: &[u8]) -> u64 {
+pub(crate) fn stable_hash(bytes: &[u8]) -> u64 {
     let mut hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, &byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
     });
@@ -240,11 +194,26 @@ fn stable_hash(bytes: &[u8]) -> u64 {
 }
 
 /// How long a publish may wait for subscriptions that block.
-#[derive(Debug, Clone, Copy)]
-enum Patience {
+#[derive(Clone, Copy)]
+enum Patience<'p> {
     None,
-    Until(Option<Duration>),
+    Until(Limit<'p>),
 }
+
+/// What ends a wait before there is room.
+#[derive(Clone, Copy, Default)]
+struct Limit<'p> {
+    deadline: Option<Duration>,
+    /// Asked every [`ASK_EVERY`]: false ends the wait.
+    go_on: Option<&'p dyn Fn() -> bool>,
+}
+
+impl Limit<'_> {
+    const NONE: Self = Self { deadline: None, go_on: None };
+}
+
+/// How long a wait lasts before its `go_on` is asked again.
+const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// A topic to publish to. Cheap to clone; usable from all threads at once.
 ///
@@ -293,9 +262,7 @@ impl Topic {
     /// See [`PublishError`]; nothing was published then.
     #[inline]
     pub fn publish<'m>(&self, message: impl Into<NewMessage<'m>>) -> Result<Receipt, PublishError> {
-        let mut result = Err(PublishError::WouldBlock);
-        self.publish_into(&message.into(), Patience::Until(None), &mut result);
-        result
+        self.publish_one(&message.into(), Patience::Until(Limit::NONE))
     }
 
     /// Publishes one message without ever waiting.
@@ -307,7 +274,7 @@ impl Topic {
         &self,
         message: impl Into<NewMessage<'m>>,
     ) -> Result<Receipt, PublishError> {
-        self.publish_one(message.into(), Patience::None)
+        self.publish_one(&message.into(), Patience::None)
     }
 
     /// Publishes one message, waiting for at most `timeout` for subscriptions that block.
@@ -319,8 +286,33 @@ impl Topic {
         message: impl Into<NewMessage<'m>>,
         timeout: Duration,
     ) -> Result<Receipt, PublishError> {
-        let deadline = self.engine.clock.now().saturating_add(timeout);
-        self.publish_one(message.into(), Patience::Until(Some(deadline)))
+        let limit = Limit { deadline: Some(self.deadline(timeout)), go_on: None };
+        self.publish_one(&message.into(), Patience::Until(limit))
+    }
+
+    /// Publishes one message, waiting for subscriptions that block for at most `timeout` and only
+    /// as long as `go_on` returns true: for callers that must notice something else meanwhile, as an
+    /// interpreter must a signal. It is asked on this thread about every 50 ms of waiting, with
+    /// nothing held, so it may call the broker.
+    ///
+    /// # Errors
+    /// As [`publish_timeout`](Self::publish_timeout), with [`PublishError::Timeout`] also where
+    /// `go_on` ended it.
+    pub fn publish_while<'m>(
+        &self,
+        message: impl Into<NewMessage<'m>>,
+        timeout: Option<Duration>,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Receipt, PublishError> {
+        self.publish_one(&message.into(), Patience::Until(self.limit(timeout, go_on)))
+    }
+
+    fn deadline(&self, timeout: Duration) -> Duration {
+        self.engine.clock.now().saturating_add(timeout)
+    }
+
+    fn limit<'p>(&self, timeout: Option<Duration>, go_on: &'p dyn Fn() -> bool) -> Limit<'p> {
+        Limit { deadline: timeout.map(|timeout| self.deadline(timeout)), go_on: Some(go_on) }
     }
 
     /// Publishes one message and returns when it is as durable as the store makes it: in memory
@@ -342,7 +334,20 @@ impl Topic {
     /// The reason why the batch ended early, with the receipt of what was published before. All
     /// messages are checked before the first is published.
     pub fn publish_batch(&self, messages: &[NewMessage<'_>]) -> Result<BatchReceipt, BatchError> {
-        self.batch(messages, Patience::Until(None))
+        self.batch(messages, Patience::Until(Limit::NONE))
+    }
+
+    /// The same, with the limits of [`publish_while`](Self::publish_while) for each message.
+    ///
+    /// # Errors
+    /// As [`publish_batch`](Self::publish_batch), with [`PublishError::Timeout`] among the reasons.
+    pub fn publish_batch_while(
+        &self,
+        messages: &[NewMessage<'_>],
+        timeout: Option<Duration>,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<BatchReceipt, BatchError> {
+        self.batch(messages, Patience::Until(self.limit(timeout, go_on)))
     }
 
     /// The same without ever waiting.
@@ -418,56 +423,57 @@ impl Topic {
         let engine = Arc::clone(&topic.engine);
         engine.shards[shard].baton.leave(move |core| {
             let partition = &topic.entry.partitions[index];
-            let appended = core.append_claim(partition, &claim, Duration::ZERO);
-            promise.keep(topic.receipt(partition, appended));
+            let appended = core.append_claim(partition, &claim, &mut Waits::default());
+            promise.keep(match appended.stop {
+                None => Ok(topic.receipt(partition, appended.first_offset, appended.outcome)),
+                Some(stop) => Err(stop.into()),
+            });
         });
         Ok(Ticket { slot, engine })
     }
 
-    fn publish_one(
+    /// Publishes a message of the broker's own, which may have more attributes than a user's.
+    pub(crate) fn publish_system(
         &self,
         message: NewMessage<'_>,
-        patience: Patience,
+        timeout: Duration,
     ) -> Result<Receipt, PublishError> {
-        let mut result = Err(PublishError::WouldBlock);
-        self.publish_into(&message, patience, &mut result);
-        result
+        self.engine.check()?;
+        let deadline = Some(self.engine.clock.now().saturating_add(timeout));
+        let patience = Patience::Until(Limit { deadline, go_on: None });
+        let partition = self.entry.partition(message.key);
+        let messages = std::slice::from_ref(&message);
+        let mut appended = self.append(partition, messages, patience, &mut Waits::default())?;
+        if appended.stop.is_some() {
+            let mut total = BatchReceipt::default();
+            appended = self.wait_and_append(partition, messages, patience, appended, &mut total)?;
+        }
+        Ok(self.receipt(partition, appended.first_offset, appended.outcome))
     }
 
-    /// Publishes one message, and writes the receipt where the caller wants it, from registers: a
-    /// receipt that is moved is read from memory right behind the stores of the record, and waits
-    /// there for all of them.
-    fn publish_into(
+    /// The receipt is made from registers where the message takes the short path: one that is
+    /// copied is read from memory right behind the stores of the record, and waits there for all of
+    /// them.
+    #[inline(always)]
+    fn publish_one(
         &self,
         message: &NewMessage<'_>,
-        patience: Patience,
-        result: &mut Result<Receipt, PublishError>,
-    ) {
-        let layout = match self.check(message) {
-            Ok(layout) => layout,
-            Err(error) => {
-                *result = Err(error);
-                return;
-            }
-        };
+        patience: Patience<'_>,
+    ) -> Result<Receipt, PublishError> {
+        let layout = self.check(message)?;
         let partition = self.entry.partition(message.key);
-        let baton = &self.engine.shards[partition.shard].baton;
-        // Not through a closure: what it captures would go through memory.
-        if let Some(mut core) = baton.enter() {
-            let appended = core.append_one(partition, message, layout);
-            if appended.stop.is_none() {
-                *result = self.receipt(partition, appended);
-                return;
-            }
-            drop(core);
-            *result = self.go_on(partition, message, patience, appended);
-            return;
+        let shard = &self.engine.shards[partition.shard];
+        // Not through a closure: what it captures, and what it returns, would go through memory.
+        if let Some(mut core) = shard.baton.enter()
+            && let Some((offset, outcome)) = core.append_one(partition, message, layout)
+        {
+            return Ok(self.receipt(partition, offset, outcome));
         }
-        self.publish_as_holder(partition, message, layout, patience, result);
+        self.publish_as_holder(partition, message, layout, patience)
     }
 
-    /// The rest of [`publish_into`](Self::publish_into), where the baton is not biased to this
-    /// thread.
+    /// The rest of [`publish_one`](Self::publish_one), where the baton is not biased to this thread,
+    /// or there is something special about the message.
     #[cold]
     #[inline(never)]
     fn publish_as_holder(
@@ -475,27 +481,25 @@ impl Topic {
         partition: &Partition,
         message: &NewMessage<'_>,
         layout: Layout,
-        patience: Patience,
-        result: &mut Result<Receipt, PublishError>,
-    ) {
-        let mut stopped = None;
-        let work = |core: &mut Core| {
-            let appended = core.append_one(partition, message, layout);
-            if appended.stop.is_none() {
-                *result = self.receipt(partition, appended);
-            } else {
-                stopped = Some(appended);
+        patience: Patience<'_>,
+    ) -> Result<Receipt, PublishError> {
+        let messages = std::slice::from_ref(message);
+        let work = |core: &mut Core| match core.append_one(partition, message, layout) {
+            Some((first_offset, outcome)) => {
+                Appended { count: 1, first_offset, outcome, stop: None }
             }
+            None => core.append(partition, messages, &mut Waits::default()),
         };
         let baton = &self.engine.shards[partition.shard].baton;
-        match patience {
+        let mut appended = match patience {
             Patience::Until(_) => baton.run(work),
-            // A busy baton leaves the result as it is.
-            Patience::None => drop(baton.try_run(work)),
+            Patience::None => baton.try_run(work).map_err(|_| PublishError::WouldBlock)?,
+        };
+        if appended.stop.is_some() {
+            let mut total = BatchReceipt::default();
+            appended = self.wait_and_append(partition, messages, patience, appended, &mut total)?;
         }
-        if let Some(appended) = stopped {
-            *result = self.go_on(partition, message, patience, appended);
-        }
+        Ok(self.receipt(partition, appended.first_offset, appended.outcome))
     }
 
     #[inline(always)]
@@ -504,25 +508,10 @@ impl Topic {
         Ok(message.layout(&self.engine.limits)?)
     }
 
-    #[cold]
-    #[inline(never)]
-    fn go_on(
-        &self,
-        partition: &Partition,
-        message: &NewMessage<'_>,
-        patience: Patience,
-        appended: Appended,
-    ) -> Result<Receipt, PublishError> {
-        let messages = std::slice::from_ref(message);
-        let mut total = BatchReceipt::default();
-        self.wait_and_append(partition, messages, patience, appended, &mut total)
-            .and_then(|last| self.receipt(partition, last))
-    }
-
     fn batch(
         &self,
         messages: &[NewMessage<'_>],
-        patience: Patience,
+        patience: Patience<'_>,
     ) -> Result<BatchReceipt, BatchError> {
         let mut total = BatchReceipt::default();
         let failed = |receipt, reason| BatchError { receipt, reason };
@@ -535,7 +524,7 @@ impl Topic {
             // With several partitions, each message finds its own.
             let run = if self.entry.partitions.len() == 1 { rest } else { &rest[..1] };
             let appended = self
-                .append(partition, run, patience, Duration::ZERO)
+                .append(partition, run, patience, &mut Waits::default())
                 .map_err(|reason| failed(total, reason))?;
             if appended.stop.is_none() {
                 total.add(partition.id, &appended);
@@ -555,14 +544,14 @@ impl Topic {
         &self,
         partition: &Partition,
         messages: &[NewMessage<'_>],
-        patience: Patience,
-        waited: Duration,
+        patience: Patience<'_>,
+        waits: &mut Waits,
     ) -> Result<Appended, PublishError> {
         let baton = &self.engine.shards[partition.shard].baton;
         match patience {
-            Patience::Until(_) => Ok(baton.run(|core| core.append(partition, messages, waited))),
+            Patience::Until(_) => Ok(baton.run(|core| core.append(partition, messages, waits))),
             Patience::None => baton
-                .try_run(|core| core.append(partition, messages, waited))
+                .try_run(|core| core.append(partition, messages, waits))
                 .map_err(|_| PublishError::WouldBlock),
         }
     }
@@ -574,31 +563,33 @@ impl Topic {
         &self,
         partition: &Partition,
         messages: &[NewMessage<'_>],
-        patience: Patience,
+        patience: Patience<'_>,
         mut appended: Appended,
         total: &mut BatchReceipt,
     ) -> Result<Appended, PublishError> {
         let mut rest = messages;
-        let mut since = None;
+        let mut waits = Waits::default();
         loop {
             total.add(partition.id, &appended);
             rest = &rest[appended.count..];
             if appended.count > 0 {
-                since = None;
+                waits.end();
             }
             match appended.stop.take() {
                 None => return Ok(appended),
                 Some(Stop::Blocked(inbox, lane)) => {
-                    let Patience::Until(deadline) = patience else {
+                    let Patience::Until(limit) = patience else {
                         return Err(PublishError::WouldBlock);
                     };
-                    let since = *since.get_or_insert_with(|| self.engine.clock.now());
-                    self.wait_for_room(&inbox, &lane, since, deadline)?;
+                    // Else the next look, with the time, notes all that are to be waited for.
+                    if let Some(since) = waits.since(&inbox) {
+                        self.wait_for_room(&inbox, &lane, since, limit)?;
+                    }
                 }
                 Some(stop) => return Err(stop.into()),
             }
-            let waited = since.map_or(Duration::ZERO, |since| self.engine.clock.now() - since);
-            appended = self.append(partition, rest, patience, waited)?;
+            waits.now = self.engine.clock.now();
+            appended = self.append(partition, rest, patience, &mut waits)?;
         }
     }
 
@@ -609,18 +600,24 @@ impl Topic {
         inbox: &Inbox,
         lane: &Lane,
         since: Duration,
-        deadline: Option<Duration>,
+        limit: Limit<'_>,
     ) -> Result<(), PublishError> {
-        let over =
-            || !lane.is_full() || inbox.state() != InboxState::Open || self.engine.is_closed();
-        // Longer and longer pauses: a consumer that is at work frees many slots in one.
-        for pause in [16, 32, 64, 128, 256, 256, 512, 512, 1024, 1024] {
+        let ended = || inbox.state() != InboxState::Open || self.engine.is_closed();
+        let over = || !lane.is_full() || ended();
+        // Longer and longer pauses, some 60 us in all. As long as the consumer is at work it is left
+        // alone until there is room for a good many messages: coming back for every few of them
+        // slows it down.
+        let mut before = lane.depth();
+        for pause in [16, 32, 64, 128, 256, 512, 512, 512, 1024, 1024, 1024, 1024, 1024] {
             for _ in 0..pause {
                 spin_loop();
             }
-            if over() {
+            let depth = lane.depth();
+            let has_room = if depth < before { lane.has_much_room() } else { !lane.is_full() };
+            if has_room || ended() {
                 return Ok(());
             }
+            before = depth;
         }
         for _ in 0..4 {
             yield_now();
@@ -633,15 +630,17 @@ impl Topic {
             _ => None,
         };
         let me = current_thread().id();
-        let until = [patience, deadline].into_iter().flatten().min();
+        let until = [patience, limit.deadline].into_iter().flatten().min();
         loop {
             let now = self.engine.clock.now();
             if patience.is_some_and(|patience| now >= patience) {
                 return Ok(());
             }
-            if deadline.is_some_and(|deadline| now >= deadline) {
+            if limit.deadline.is_some_and(|deadline| now >= deadline) {
                 return Err(PublishError::Timeout);
             }
+            let ask = limit.go_on.map(|_| now.saturating_add(ASK_EVERY));
+            let until = [until, ask].into_iter().flatten().min();
             inbox.space.prepare(Waiter::this_thread());
             let done = over();
             if !done {
@@ -651,22 +650,22 @@ impl Topic {
             if done || over() {
                 return Ok(());
             }
+            if limit.go_on.is_some_and(|go_on| !go_on()) {
+                return Err(PublishError::Timeout);
+            }
         }
     }
 
     #[inline(always)]
-    fn receipt(&self, partition: &Partition, appended: Appended) -> Result<Receipt, PublishError> {
-        match appended.stop {
-            None => Ok(Receipt {
-                partition: partition.id,
-                offset: appended.first_offset,
-                durable: false,
-                matched: appended.outcome.matched,
-                enqueued: appended.outcome.enqueued,
-                dropped: appended.outcome.dropped,
-                store: self.engine.context.store,
-            }),
-            Some(stop) => Err(stop.into()),
+    fn receipt(&self, partition: &Partition, offset: u64, outcome: Outcome) -> Receipt {
+        Receipt {
+            partition: partition.id,
+            offset,
+            durable: false,
+            matched: outcome.matched,
+            enqueued: outcome.enqueued,
+            dropped: outcome.dropped,
+            store: self.engine.context.store,
         }
     }
 }
@@ -699,30 +698,44 @@ impl Loan {
     /// # Errors
     /// With the loan given back, so that it can be committed again.
     pub fn commit(self) -> Result<Receipt, CommitError> {
+        self.commit_within(Limit::NONE)
+    }
+
+    /// The same, with the limits of [`Topic::publish_while`].
+    ///
+    /// # Errors
+    /// As [`commit`](Self::commit), with [`PublishError::Timeout`] among the reasons.
+    pub fn commit_while(
+        self,
+        timeout: Option<Duration>,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Receipt, CommitError> {
+        let limit = self.topic.limit(timeout, go_on);
+        self.commit_within(limit)
+    }
+
+    fn commit_within(self, limit: Limit<'_>) -> Result<Receipt, CommitError> {
         let partition = &self.topic.entry.partitions[self.index];
         let engine = &self.topic.engine;
         if let Err(reason) = engine.check() {
             return Err(CommitError { reason, loan: self });
         }
-        let mut since = None;
+        let mut waits = Waits::default();
         loop {
-            let waited = since.map_or(Duration::ZERO, |since| engine.clock.now() - since);
+            waits.now = engine.clock.now();
             let mut appended = engine.shards[partition.shard]
                 .baton
-                .run(|core| core.append_claim(partition, &self.claim, waited));
+                .run(|core| core.append_claim(partition, &self.claim, &mut waits));
             if let Some(Stop::Blocked(inbox, lane)) = &appended.stop {
-                let since = *since.get_or_insert_with(|| engine.clock.now());
-                match self.topic.wait_for_room(inbox, lane, since, None) {
+                let since = waits.since(inbox).unwrap_or(waits.now);
+                match self.topic.wait_for_room(inbox, lane, since, limit) {
                     Ok(()) => continue,
                     Err(reason) => return Err(CommitError { reason, loan: self }),
                 }
             }
             return match appended.stop.take() {
                 Some(stop) => Err(CommitError { reason: stop.into(), loan: self }),
-                None => self
-                    .topic
-                    .receipt(partition, appended)
-                    .map_err(|reason| CommitError { reason, loan: self }),
+                None => Ok(self.topic.receipt(partition, appended.first_offset, appended.outcome)),
             };
         }
     }

@@ -1,25 +1,31 @@
 //! The registry: what a broker knows of its topics and subscriptions, and how they come and go.
 
+use crate::acks::Acks;
 use crate::chunk::Pool;
 use crate::clock::deadline_after;
 use crate::config::Start;
-use crate::error::SubscribeError;
-use crate::inbox::{Inbox, InboxState};
-use crate::interest::{Scan, is_inside_filter};
+use crate::dead_letter::Cleared;
+use crate::error::{ConfigError, PublishError, SubscribeError};
+use crate::inbox::{Inbox, InboxState, Queue};
+use crate::interest::{Interest, Scan, is_inside_filter};
 use crate::lane::Replay;
-use crate::message::Record;
-use crate::publisher::{Engine, TopicEntry};
-use crate::shard::{Routes, Shard};
+use crate::message::{PartitionEntry, Record};
+use crate::publisher::{Engine, Topic, TopicEntry};
+use crate::shard::{Partition, Routes, Shard};
 use crate::snapshot::Snapshot;
+use crate::subscription::Receiver;
 use crate::sync::{Arc, AtomicBool, Ordering, epoch};
 use crate::worker::{Task, Workers};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::thread;
 use std::time::Duration;
 
 /// Below this many patterns the routes are merged by whoever subscribes, above by a thread.
 const MERGE_INLINE: usize = 1024;
+
+/// Records that a search for the last ones reads in one go.
+const LAST_BATCH: u64 = 256;
 
 #[derive(Debug)]
 pub(crate) struct Registry {
@@ -33,6 +39,7 @@ pub(crate) struct Registry {
     pub(crate) workers: OnceLock<Arc<Workers>>,
     /// Whether a thread is merging the routes.
     pub(crate) merging: AtomicBool,
+    pub(crate) cleared: Cleared,
 }
 
 #[derive(Debug)]
@@ -48,7 +55,7 @@ pub(crate) struct Settings {
 pub(crate) struct Control {
     pub(crate) last_id: u64,
     pub(crate) next_shard: usize,
-    pub(crate) names: HashSet<Box<str>>,
+    pub(crate) names: HashMap<Box<str>, u64>,
     pub(crate) subscriptions: HashMap<u64, Known>,
 }
 
@@ -57,6 +64,9 @@ pub(crate) struct Control {
 pub(crate) struct Known {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) task: Option<Weak<Task>>,
+    pub(crate) acks: Option<Arc<Acks>>,
+    /// It has no consumer at the moment.
+    pub(crate) is_offline: bool,
 }
 
 /// What [`Broker::close`](crate::Broker::close) left.
@@ -107,13 +117,66 @@ impl Registry {
         Ok(Arc::clone(self.workers.get_or_init(|| started)))
     }
 
-    /// Puts the routes with `inbox` in place.
-    fn route(&self, inbox: &Arc<Inbox>) {
+    /// Puts the routes with `inbox`, and without `before`, in place.
+    fn route(&self, inbox: &Arc<Inbox>, before: Option<&Inbox>) {
         let mut routes = Routes::clone(&self.routing.load());
+        if let Some(before) = before {
+            for pattern in &before.interest.patterns {
+                routes = routes.remove(pattern, before.id);
+            }
+        }
         for pattern in &inbox.interest.patterns {
             routes = routes.insert(pattern, inbox.id, Arc::clone(inbox));
         }
         self.routing.store(Arc::new(routes));
+    }
+
+    /// The topic `name`, which may be the system's, with `partitions` partitions; made under the
+    /// control mutex.
+    pub(crate) fn make_topic(
+        &self,
+        control: &mut Control,
+        name: &str,
+        partitions: usize,
+    ) -> Result<Arc<TopicEntry>, ConfigError> {
+        let engine = &self.engine;
+        if engine.is_closed() {
+            return Err(PublishError::Closed.into());
+        }
+        if self.find_topic(name).is_some() {
+            return Err(ConfigError::TopicExists);
+        }
+        let name: Arc<str> = name.into();
+        let partitions = (0..partitions)
+            .map(|_| {
+                let id = engine.context.partitions.push(PartitionEntry {
+                    topic: Arc::clone(&name),
+                    deleted: AtomicBool::new(false),
+                });
+                let shard = control.next_shard;
+                control.next_shard = (shard + 1) % engine.shards.len();
+                Partition::new(id as u32, shard, Arc::clone(&name))
+            })
+            .collect();
+        let entry = Arc::new(TopicEntry::new(Arc::clone(&name), partitions));
+        self.topics_mut().insert(name, Arc::clone(&entry));
+        Ok(entry)
+    }
+
+    /// The topic for dead letters named `name`, made if need be.
+    pub(crate) fn dead_letter_topic(&self, name: &str) -> Result<Topic, PublishError> {
+        let entry = match self.find_topic(name) {
+            Some(entry) => entry,
+            None => match self.make_topic(&mut self.control(), name, 1) {
+                Ok(entry) => entry,
+                // Somebody else was faster.
+                Err(ConfigError::TopicExists) => {
+                    self.find_topic(name).ok_or(PublishError::TopicDeleted)?
+                }
+                Err(_) => return Err(PublishError::Closed),
+            },
+        };
+        Ok(Topic::new(Arc::clone(&self.engine), entry))
     }
 
     /// Takes `inbox` out of the routes and out of what the broker knows.
@@ -221,18 +284,107 @@ impl Registry {
         &self,
         inbox: &Arc<Inbox>,
         task: Option<Weak<Task>>,
+        acks: Option<Arc<Acks>>,
     ) -> Result<MutexGuard<'_, Control>, SubscribeError> {
         let mut control = self.control();
         if self.engine.is_closed() {
             return Err(SubscribeError::Closed);
         }
-        if let Some(name) = &inbox.name
-            && !control.names.insert(name.clone())
-        {
-            return Err(SubscribeError::NameInUse);
+        if let Some(name) = &inbox.name {
+            if control.names.contains_key(name) {
+                return Err(SubscribeError::NameInUse);
+            }
+            control.names.insert(name.clone(), inbox.id);
         }
-        control.subscriptions.insert(inbox.id, Known { inbox: Arc::clone(inbox), task });
+        let known = Known { inbox: Arc::clone(inbox), task, acks, is_offline: false };
+        control.subscriptions.insert(inbox.id, known);
         Ok(control)
+    }
+
+    /// The number that the next subscription or inbox gets.
+    pub(crate) fn next_id(&self) -> u64 {
+        let mut control = self.control();
+        control.last_id += 1;
+        control.last_id
+    }
+
+    /// Gives a subscription that settles later another inbox, which has no consumer yet: from where
+    /// it was, or from `start` on. The old one gets nothing any more; whoever has it ends it.
+    /// `None` if it is not there any more.
+    pub(crate) fn succeed(
+        self: &Arc<Self>,
+        inbox: &Arc<Inbox>,
+        acks: &Acks,
+        start: Option<Start>,
+    ) -> Option<(Arc<Inbox>, Arc<Acks>)> {
+        let shards = self.engine.shards.len();
+        let interest = match start {
+            Some(start) => start.limit(&inbox.interest, self.engine.clock.unix_us()),
+            None => inbox.interest.again(),
+        };
+        let next = Arc::new(Inbox::new(
+            self.next_id(),
+            inbox.name.clone(),
+            interest,
+            Queue { overflow: inbox.overflow, delivery: inbox.delivery, capacity: inbox.capacity },
+            shards,
+            inbox.began_us,
+        ));
+        // Asks the filter, so no lock is held.
+        let replays = start.map(|start| self.replays(&next, start));
+        let mut control = self.control();
+        control.subscriptions.remove(&inbox.id)?;
+        // Heads first: a shard that has no lane afterwards has had nothing below for it.
+        let heads: Vec<u64> = self.engine.shards.iter().map(|shard| shard.log.head()).collect();
+        let left = acks.hand_over();
+        let replays = replays.unwrap_or_else(|| {
+            let cursor =
+                |(shard, head): (usize, u64)| match (&left.ledgers[shard], inbox.lane(shard)) {
+                    (Some(ledger), _) => ledger.next(),
+                    (None, Some(lane)) => lane.origin,
+                    (None, None) => head,
+                };
+            let cursors = heads.into_iter().enumerate().map(cursor);
+            Some(cursors.map(|cursor| Replay { cursor, scan: Scan::default() }).collect())
+        });
+        let acks = Arc::new(acks.succeed_to(Arc::clone(&next), left, start.is_some()));
+        if let Some(name) = &next.name {
+            control.names.insert(name.clone(), next.id);
+        }
+        let known = Known {
+            inbox: Arc::clone(&next),
+            task: None,
+            acks: Some(Arc::clone(&acks)),
+            is_offline: true,
+        };
+        control.subscriptions.insert(next.id, known);
+        self.begin_instead(control, &next, replays, Some(inbox));
+        acks.note_unsettled();
+        // Its consumer may keep it for as long as it likes.
+        self.silence(inbox);
+        Some((next, acks))
+    }
+
+    /// Nothing comes to `inbox` any more, nor does anything wait for what it has not read.
+    pub(crate) fn silence(&self, inbox: &Inbox) {
+        for shard in &self.engine.shards {
+            shard.baton.run(|core| core.end_inbox(inbox));
+        }
+    }
+
+    /// Ends an inbox that has had no consumer, and has no place in the routes any more.
+    pub(crate) fn end_offline(&self, inbox: &Arc<Inbox>) {
+        inbox.advance(InboxState::Ended);
+        Receiver::new(Arc::clone(inbox), Arc::clone(&self.engine)).discard();
+    }
+
+    /// The consumer of `inbox` is gone: a subscription that has a name and settles later goes on
+    /// without one, any other ends.
+    pub(crate) fn leave(self: &Arc<Self>, inbox: &Arc<Inbox>, acks: Option<&Acks>) {
+        match acks.filter(|_| inbox.name.is_some() && !self.engine.is_closed()) {
+            Some(acks) => _ = self.succeed(inbox, acks, None),
+            None => self.unroute(inbox),
+        }
     }
 
     /// Lets messages come, from `replays` on.
@@ -242,12 +394,24 @@ impl Registry {
         inbox: &Arc<Inbox>,
         replays: Option<Vec<Replay>>,
     ) {
+        self.begin_instead(control, inbox, replays, None);
+    }
+
+    /// The same, and no more to `before`.
+    fn begin_instead(
+        self: &Arc<Self>,
+        control: MutexGuard<'_, Control>,
+        inbox: &Arc<Inbox>,
+        replays: Option<Vec<Replay>>,
+        before: Option<&Inbox>,
+    ) {
         match replays {
-            None => self.route(inbox),
+            None => self.route(inbox, before),
             // With all batons held, a message is either in the log before the subscription began,
             // or published with a route that has it: the counts are exact.
             Some(replays) => {
-                begin_replay(&self.engine.shards, &replays, inbox, &mut || self.route(inbox));
+                let route = &mut || self.route(inbox, before);
+                begin_replay(&self.engine.shards, &replays, inbox, route);
             }
         }
         self.merge_routes(control);
@@ -276,7 +440,7 @@ impl Registry {
                     .zip(shards)
                     .enumerate()
                     .flat_map(|(index, (&head, shard))| {
-                        self.last_of_shard(inbox, shard, head, count)
+                        self.last_of_shard(inbox, index, shard, head, count)
                             .into_iter()
                             .map(move |(time, sequence)| (time, index, sequence))
                     })
@@ -292,26 +456,66 @@ impl Registry {
     }
 
     /// Publish times and sequences of the last `count` records of `shard` before `head` that
-    /// `inbox` wants.
+    /// `inbox` wants, the latest first.
+    ///
+    /// Reads the log backwards, to where there can be no more: at most all that is retained.
     fn last_of_shard(
         &self,
         inbox: &Inbox,
+        index: usize,
         shard: &Shard,
         head: u64,
         count: usize,
     ) -> Vec<(u64, u64)> {
         let mut found = Vec::new();
-        let mut scan = Scan::default();
-        let pinned = epoch::pin();
+        let mut left = self.offsets_left(inbox, index);
         let (low, mut next) = (shard.log.low(), head);
-        while found.len() < count && next > low {
-            next -= 1;
-            let Some(record) = shard.log.pinned_record(next, &pinned) else { break };
-            if scan.accepts(record, &inbox.interest, &self.engine.context) {
-                found.push((record.published_us(), next));
+        while found.len() < count && next > low && !left.is_empty() {
+            let end = low.max(next.saturating_sub(LAST_BATCH));
+            let mut candidates = Vec::new();
+            {
+                let pinned = epoch::pin();
+                while next > end && !left.is_empty() {
+                    next -= 1;
+                    let kept = shard.log.pinned_record(next, &pinned).and_then(|record| {
+                        let Some(left_of_it) = left.get_mut(&record.partition()) else {
+                            return Some(None);
+                        };
+                        *left_of_it = record.offset();
+                        if record.offset() == 0 {
+                            left.remove(&record.partition());
+                        }
+                        shard.log.keep(next, &pinned).map(Some)
+                    });
+                    match kept {
+                        Some(kept) => candidates.extend(kept.map(|kept| (next, kept))),
+                        // It has expired, and so has what was before.
+                        None => left.clear(),
+                    }
+                }
+            }
+            // Unpinned: while a filter runs, what others let go must not wait for it.
+            for (sequence, kept) in candidates {
+                if found.len() < count
+                    && inbox.interest.selects(kept.record(), &self.engine.context)
+                {
+                    found.push((kept.record().published_us(), sequence));
+                }
             }
         }
         found
+    }
+
+    /// The partitions on shard `index` that `inbox` wants, each with how many messages it has had.
+    fn offsets_left(&self, inbox: &Inbox, index: usize) -> HashMap<u32, u64> {
+        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        let wanted = topics.values().filter(|topic| inbox.interest.matches_topic(&topic.name));
+        let partitions = wanted.flat_map(|topic| &topic.partitions);
+        partitions
+            .filter(|partition| partition.shard == index)
+            .map(|partition| (partition.id, partition.next_offset.get()))
+            .filter(|(_, published)| *published > 0)
+            .collect()
     }
 }
 
@@ -332,5 +536,23 @@ fn begin_replay(
             begin_replay(shards, replays, inbox, publish_route);
         }),
         _ => publish_route(),
+    }
+}
+
+impl Start {
+    /// What of `interest` is wanted from here on, at the time `now_us`.
+    pub(crate) fn limit(self, interest: &Interest, now_us: u64) -> Interest {
+        let (from_offset, from_us) = self.limits(now_us);
+        interest.starting_at(from_offset, from_us)
+    }
+
+    /// The least offset and time of what is wanted from here on.
+    pub(crate) fn limits(self, now_us: u64) -> (u64, u64) {
+        match self {
+            Self::Offset(offset) => (offset, 0),
+            // What is published from now on is not older.
+            Self::Time(us) if us > now_us => (0, us),
+            _ => (0, 0),
+        }
     }
 }

@@ -2,30 +2,35 @@
 //!
 //! Whoever holds the shard's baton puts messages in order. [`Core::append`] is the path of a
 //! message: find the route of its topic, see that nobody who asked for it must be waited for,
-//! write the record, give it offset, time and sequence, and push its address into the lanes of the
+//! write the record, give it offset, time and sequence, and push its sequence into the lanes of the
 //! subscriptions that want it.
 #![expect(unsafe_code, reason = "partitions are owned by whoever holds their shard's baton")]
 
 use crate::baton::{Baton, Guarded};
 use crate::chunk::{Appender, CHUNK_BYTES, Claim, ClaimArea, FIRST_RECORD, Pool};
 use crate::clock::{Clock, Stamps};
-use crate::config::{Limits, Overflow, WhenFull};
+use crate::config::{Overflow, WhenFull};
+use crate::followers::Followers;
 use crate::inbox::{Inbox, InboxState};
-use crate::lane::{Held, Lane, Pushed, Replay};
+use crate::lane::{Held, Lane, Replay};
 use crate::log::{Log, LogWriter};
 use crate::message::{self, Context, Layout, NewMessage, Place, Record};
+pub(crate) use crate::outcome::{Appended, Outcome, Stop};
+pub(crate) use crate::partition::Partition;
+use crate::partition::{PartitionState, Target, UNRESOLVED};
 use crate::prefetch;
+use crate::queue::Pushed;
+use crate::runs::Span;
 use crate::snapshot::Snapshot;
-use crate::sync::{Arc, Counter, PlainArc, UnsafeCell, light_fence};
+use crate::sync::{Arc, Counter, Ordering, PlainArc, light_fence};
 use crate::trie::Trie;
+pub(crate) use crate::waits::Waits;
 use arrayvec::ArrayVec;
-use std::time::Duration;
+use std::collections::HashMap;
 
 /// Messages that are pushed to a lane in one go.
 const GROUP: usize = 64;
 
-/// Addresses of the records of a group.
-type Group = ArrayVec<usize, GROUP>;
 /// The sequence of a log's first record. The models begin where its low half wraps around.
 pub(crate) const FIRST_SEQUENCE: u64 = if cfg!(slipring_loom) { u32::MAX as u64 - 1 } else { 0 };
 
@@ -62,7 +67,6 @@ impl Shard {
     pub(crate) fn new(
         index: usize,
         memory: Memory<'_>,
-        limits: Limits,
         clock: Clock,
         context: &Arc<Context>,
         routing: &PlainArc<Snapshot<Routes>>,
@@ -77,118 +81,18 @@ impl Shard {
             appender: Appender::new(Arc::clone(pool)),
             pool: Arc::clone(pool),
             when_full,
-            limits,
             stamps: Stamps::new(clock),
             context: Arc::clone(context),
             routing: PlainArc::clone(routing),
             errands: Vec::new(),
             catching_up: Vec::new(),
+            awaited: HashMap::new(),
+            followers: Followers::default(),
             closed: false,
             figures: PlainArc::clone(&figures),
         };
         Self { baton: Baton::new(core), claims: ClaimArea::new(Arc::clone(pool)), log, figures }
     }
-}
-
-/// A partition: the unit of order. What changes in it is owned by its shard's holder.
-#[derive(Debug)]
-pub(crate) struct Partition {
-    pub(crate) id: u32,
-    pub(crate) shard: usize,
-    topic: PlainArc<str>,
-    state: UnsafeCell<PartitionState>,
-    /// The offset of the next message: as many were published.
-    pub(crate) next_offset: Counter,
-}
-
-// SAFETY: the cell is reached with `Held` alone.
-unsafe impl Sync for Partition {}
-
-/// The version of no snapshot.
-const UNRESOLVED: u64 = u64::MAX;
-
-#[derive(Debug)]
-struct PartitionState {
-    deleted: bool,
-    route: Vec<Target>,
-    /// One of `route` may make a publisher wait.
-    may_block: bool,
-    /// One of `route` has a policy that ends subscriptions; or the topic is deleted.
-    is_special: bool,
-    /// The snapshot and the trie that `route` is of.
-    snapshot_version: u64,
-    trie_version: u64,
-}
-
-/// A subscription that a partition's messages go to.
-#[derive(Debug)]
-struct Target {
-    inbox: Arc<Inbox>,
-    lane: Arc<Lane>,
-    filtered: bool,
-    /// Whether it may make a publisher wait.
-    blocks: bool,
-}
-
-impl Partition {
-    pub(crate) fn new(id: u32, shard: usize, topic: PlainArc<str>) -> Self {
-        Self {
-            id,
-            shard,
-            topic,
-            state: UnsafeCell::new(PartitionState {
-                deleted: false,
-                route: Vec::new(),
-                may_block: false,
-                is_special: false,
-                snapshot_version: UNRESOLVED,
-                trie_version: 0,
-            }),
-            next_offset: Counter::default(),
-        }
-    }
-}
-
-/// How many subscriptions a publish was for, and what became of it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Outcome {
-    pub(crate) matched: u64,
-    pub(crate) enqueued: u64,
-    pub(crate) dropped: u64,
-}
-
-impl Outcome {
-    #[inline(always)]
-    fn add(&mut self, matched: usize, pushed: Pushed) {
-        self.matched += matched as u64;
-        self.enqueued += pushed.enqueued();
-        self.dropped += pushed.dropped();
-    }
-}
-
-/// What became of the messages of one [`Core::append`].
-#[derive(Debug)]
-pub(crate) struct Appended {
-    /// How many of them were published: always the first ones.
-    pub(crate) count: usize,
-    pub(crate) first_offset: u64,
-    pub(crate) outcome: Outcome,
-    /// Why the rest was not.
-    pub(crate) stop: Option<Stop>,
-}
-
-/// Why a message was not published.
-#[derive(Debug)]
-pub(crate) enum Stop {
-    /// A subscription that asked to be waited for has no room.
-    Blocked(Arc<Inbox>, Arc<Lane>),
-    /// The memory budget is used up by messages that are still queued.
-    Full,
-    /// The system has no memory.
-    NoMemory,
-    /// The topic was deleted.
-    Deleted,
-    Closed,
 }
 
 /// What a shard's baton guards.
@@ -199,7 +103,6 @@ pub(crate) struct Core {
     appender: Appender,
     pool: Arc<Pool>,
     when_full: WhenFull,
-    limits: Limits,
     stamps: Stamps,
     context: Arc<Context>,
     routing: PlainArc<Snapshot<Routes>>,
@@ -207,6 +110,9 @@ pub(crate) struct Core {
     errands: Vec<Arc<Inbox>>,
     /// Subscriptions that read the log and must be told what expires.
     catching_up: Vec<(Arc<Inbox>, Arc<Lane>)>,
+    /// All subscriptions, where nothing may expire that one of them has not taken.
+    awaited: HashMap<u64, Arc<Lane>>,
+    followers: Followers,
     closed: bool,
     figures: PlainArc<ShardFigures>,
 }
@@ -242,15 +148,16 @@ impl Guarded for Core {
 }
 
 impl Core {
-    /// Publishes `message`, whose layout is `layout`, to `partition`: what [`append`](Self::append)
-    /// does for one message of which there is nothing special to say.
+    /// Publishes `message`, whose layout is `layout`, to `partition`, if there is nothing special
+    /// about it: its offset, and what became of it. `None` means that nothing was done, and that
+    /// [`append`](Self::append) has to.
     #[inline(always)]
     pub(crate) fn append_one(
         &mut self,
         partition: &Partition,
         message: &NewMessage<'_>,
         layout: Layout,
-    ) -> Appended {
+    ) -> Option<(u64, Outcome)> {
         // Not inside the closure, which would be a function of its own, with its result in memory.
         let state = partition.state.with_mut(|state| state);
         // SAFETY: the partition is of this shard (checked in `resolve`), whose baton is held.
@@ -261,33 +168,40 @@ impl Core {
             state.is_special || self.closed,
             state.snapshot_version != self.routing.version(),
         ) else {
-            return self.append_special(partition, state, message);
+            return None;
         };
-        if state.may_block && self.is_full(state) {
-            return self.append_special(partition, state, message);
+        let following = self.is_following(partition);
+        if state.may_block(following) && self.is_full(state.targets(following)) {
+            return None;
         }
         let offset = partition.next_offset.get();
         let now_us = self.stamps.now_us();
-        let sequence_low = self.log.next() as u32;
+        let sequence = self.log.next();
+        let sequence_low = sequence as u32;
         let place = Place { offset, published_us: now_us, partition: partition.id, sequence_low };
         prefetch::for_write(at as usize + message::AHEAD);
         prefetch::for_write(at as usize + message::AHEAD + 64);
         // SAFETY: the appender's room is ours, aligned and large enough.
         unsafe { message::write(at, message, layout, place) };
         self.appender.commit(bytes);
-        self.log.append_one(at as usize);
+        self.log.append(at as usize);
         partition.next_offset.set(offset + 1);
         let mut outcome = Outcome { matched: state.route.len() as u64, ..Outcome::default() };
         let mut pushed = 0;
-        for target in &state.route {
+        if following {
+            pushed = state.followers as u64;
+            self.followers.credit -= 1;
+            self.notice_alert();
+        }
+        for target in state.targets(following) {
             if target.filtered && !self.selects(target, at as usize) {
                 outcome.matched -= 1;
                 continue;
             }
-            if target.lane.try_push_one(&mut self.held, at as usize) {
+            if target.lane.try_push_one(&mut self.held, sequence) {
                 pushed += 1;
             } else {
-                outcome.add(0, self.push_specially(target, at as usize, now_us));
+                outcome.add(0, self.push_specially(target, sequence, now_us));
             }
             // SYNC asleep: pairs with WaitCell::prepare.
             light_fence();
@@ -295,10 +209,110 @@ impl Core {
                 self.wake(target);
             }
         }
-        // Readers may give tokens back already: the chunk has more until it is sealed.
-        self.appender.grant_current(pushed);
         outcome.enqueued += pushed;
-        Appended { count: 1, first_offset: offset, outcome, stop: None }
+        if !following || state.is_incomplete {
+            self.note_streak(partition, state);
+        }
+        Some((offset, outcome))
+    }
+
+    /// Whether the lanes that may follow the log do, with room for a message, while `partition` is
+    /// published to. If not, none does.
+    #[inline(always)]
+    fn is_following(&mut self, partition: &Partition) -> bool {
+        if self.followers.partition == Some(partition.id) {
+            self.followers.credit > 0 || self.extend_credit()
+        } else {
+            if self.followers.partition.is_some() {
+                self.unfollow();
+            }
+            false
+        }
+    }
+
+    /// After a publish that has touched lanes: lets them follow the log from now on, if it looks as
+    /// if that pays.
+    #[inline(always)]
+    fn note_streak(&mut self, partition: &Partition, state: &mut PartitionState) {
+        if self.followers.is_streak(partition.id) {
+            self.follow(partition, state);
+        }
+    }
+
+    /// Lets more lanes of `partition` follow the log: those that have had everything up to now, and
+    /// have room for a while.
+    #[cold]
+    #[inline(never)]
+    fn follow(&mut self, partition: &Partition, state: &mut PartitionState) {
+        let followers = &mut self.followers;
+        followers.end_streak();
+        if followers.partition.is_none() {
+            (followers.credit, state.followers) = (u64::MAX, 0);
+        }
+        let next = self.log.next();
+        state.is_incomplete = false;
+        for at in state.followers..state.route.len() {
+            let target = &state.route[at];
+            if !target.is_followable() {
+                continue;
+            }
+            let Some(room) = target.lane.follow(&mut self.held, next) else {
+                state.is_incomplete = true;
+                continue;
+            };
+            followers.credit = followers.credit.min(room);
+            followers.lanes.push((Arc::clone(&target.inbox), Arc::clone(&target.lane)));
+            followers.partition = Some(partition.id);
+            state.route.swap(at, state.followers);
+            state.followers += 1;
+        }
+        state.rest_may_block = state.targets(true).iter().any(|target| target.blocks);
+    }
+
+    /// Sees how much fits into all lanes that follow; if nothing fits into one, none does any more.
+    #[cold]
+    #[inline(never)]
+    fn extend_credit(&mut self) -> bool {
+        let next = self.log.next();
+        let mut credit = u64::MAX;
+        for (_, lane) in &self.followers.lanes {
+            credit = credit.min(lane.room_behind(&mut self.held, next));
+        }
+        self.followers.credit = credit;
+        if credit == 0 {
+            self.unfollow();
+        }
+        credit > 0
+    }
+
+    /// Lets no lane follow the log. To be called before the log shows something that is not for all
+    /// of them, and before a lane is dealt with in any other way.
+    #[cold]
+    #[inline(never)]
+    fn unfollow(&mut self) {
+        let next = self.log.next();
+        self.followers.partition = None;
+        self.followers.end_streak();
+        for (_, lane) in self.followers.lanes.drain(..) {
+            lane.unfollow(&mut self.held, next);
+        }
+    }
+
+    /// Wakes those of the lanes' readers that wait, if one has begun to.
+    #[inline(always)]
+    fn notice_alert(&mut self) {
+        // SYNC asleep: pairs with WaitCell::prepare in Inbox::await_arrivals.
+        light_fence();
+        if self.log.is_alerted() {
+            self.wake_followers();
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake_followers(&mut self) {
+        let waiting = self.followers.lanes.iter().filter(|(inbox, _)| inbox.arrivals.is_armed());
+        self.errands.extend(waiting.map(|(inbox, _)| Arc::clone(inbox)));
     }
 
     #[inline(never)]
@@ -309,26 +323,25 @@ impl Core {
 
     #[cold]
     #[inline(never)]
-    fn push_specially(&mut self, target: &Target, address: usize, now_us: u64) -> Pushed {
-        let (lane, overflow) = (&target.lane, target.inbox.overflow);
-        lane.push(&mut self.held, &[address], &mut self.appender, overflow, now_us)
+    fn push_specially(&mut self, target: &Target, sequence: u64, now_us: u64) -> Pushed {
+        let span = Span { first: sequence, count: 1 };
+        let pushed = target.lane.push(&mut self.held, span, target.inbox.overflow, now_us);
+        if pushed.fell_back() {
+            self.watch(&target.inbox, &target.lane);
+        }
+        pushed
     }
 
+    /// From now on `lane` is told what expires: its reader takes from the log.
     #[cold]
-    #[inline(never)]
-    fn append_special(
-        &mut self,
-        partition: &Partition,
-        state: &mut PartitionState,
-        message: &NewMessage<'_>,
-    ) -> Appended {
-        self.append_to(partition, state, std::slice::from_ref(message), Duration::ZERO)
+    fn watch(&mut self, inbox: &Arc<Inbox>, lane: &Arc<Lane>) {
+        self.catching_up.push((Arc::clone(inbox), Arc::clone(lane)));
     }
 
     /// Whether one of the subscriptions that block has no room.
     #[inline(always)]
-    fn is_full(&mut self, state: &PartitionState) -> bool {
-        let mut blocking = state.route.iter().filter(|target| target.blocks);
+    fn is_full(&mut self, targets: &[Target]) -> bool {
+        let mut blocking = targets.iter().filter(|target| target.blocks);
         blocking.any(|target| target.lane.room(&mut self.held, 1) == 0)
     }
 
@@ -338,19 +351,19 @@ impl Core {
         self.errands.push(Arc::clone(&target.inbox));
     }
 
-    /// Publishes `messages` to `partition` in order, as many as go; `waited` is how long their
+    /// Publishes `messages` to `partition` in order, as many as go; `waits` is for how long their
     /// publisher has been waiting for subscriptions that block.
     #[inline]
     pub(crate) fn append(
         &mut self,
         partition: &Partition,
         messages: &[NewMessage<'_>],
-        waited: Duration,
+        waits: &mut Waits,
     ) -> Appended {
         partition.state.with_mut(|state| {
             // SAFETY: the partition is of this shard (checked in `route`), whose baton is held.
             let state = unsafe { &mut *state };
-            self.append_to(partition, state, messages, waited)
+            self.append_to(partition, state, messages, waits)
         })
     }
 
@@ -360,7 +373,7 @@ impl Core {
         partition: &Partition,
         state: &mut PartitionState,
         messages: &[NewMessage<'_>],
-        waited: Duration,
+        waits: &mut Waits,
     ) -> Appended {
         // Kept apart until the end: a result that is moved is read from memory right behind the
         // stores of the records, and waits there for all of them.
@@ -370,14 +383,19 @@ impl Core {
         if stop.is_none() {
             let now_us = self.stamps.now_us();
             while count < messages.len() {
-                let mut group = Group::new();
                 let rest = &messages[count..];
-                stop = self.write_group(partition, state, rest, waited, now_us, &mut group);
-                if stop.is_some() {
-                    break;
+                let following = self.is_following(partition);
+                match self.write_group(partition, state, following, rest, waits, now_us) {
+                    Ok(written) => {
+                        let number = written as u64;
+                        self.publish(partition, state, following, number, now_us, &mut outcome);
+                        count += written;
+                    }
+                    Err(reason) => {
+                        stop = Some(reason);
+                        break;
+                    }
                 }
-                self.publish(partition, state, &group, now_us, &mut outcome);
-                count += group.len();
             }
         }
         Appended { count, first_offset, outcome, stop }
@@ -388,7 +406,7 @@ impl Core {
         &mut self,
         partition: &Partition,
         claim: &Claim,
-        waited: Duration,
+        waits: &mut Waits,
     ) -> Appended {
         partition.state.with_mut(|state| {
             // SAFETY: as in `append`.
@@ -420,11 +438,14 @@ impl Core {
             unsafe { message::stamp(claim.at(), place) };
             // SAFETY: the claim's owner has written a whole record and keeps it.
             let record = unsafe { Record::at(address) };
-            appended.stop = self.decide(state, record, waited);
+            let following = self.is_following(partition);
+            appended.stop = self.decide(state, following, record, waits);
             if appended.stop.is_some() {
                 return appended;
             }
-            self.publish(partition, state, &[address], now_us, &mut appended.outcome);
+            // SYNC slot-reused: pairs with Log::address.
+            self.log.slots()[0].store(address, Ordering::Release);
+            self.publish(partition, state, following, 1, now_us, &mut appended.outcome);
             self.log.retain_claimed(claim.chunk(), sequence);
             self.show_retained();
             appended.count = 1;
@@ -457,10 +478,15 @@ impl Core {
         if state.snapshot_version == UNRESOLVED
             || trie.concerns(state.trie_version, &partition.topic)
         {
+            self.unfollow();
             state.route.clear();
             trie.for_each_match(&partition.topic, |_, inbox| {
                 if inbox.state() == InboxState::Open {
+                    let is_new = inbox.lane(partition.shard).is_none();
                     let lane = inbox.make_lane(partition.shard, self.log.log(), None);
+                    if is_new && self.when_full == WhenFull::Refuse {
+                        self.awaited.insert(inbox.id, Arc::clone(lane));
+                    }
                     state.route.push(Target {
                         inbox: Arc::clone(inbox),
                         lane: Arc::clone(lane),
@@ -473,33 +499,30 @@ impl Core {
                 let disconnects = matches!(target.inbox.overflow, Overflow::Disconnect { .. });
                 disconnects
             });
-            state.may_block = state
-                .route
-                .iter()
-                .any(|target| matches!(target.inbox.overflow, Overflow::Block { .. }));
+            state.may_block = state.route.iter().any(|target| target.blocks);
         }
         state.snapshot_version = snapshot_version;
         state.trie_version = trie.version();
     }
 
     /// Writes the next messages into one chunk: as many as fit there, into a group, and into the
-    /// subscriptions that block. At least one, or the reason why not.
+    /// subscriptions that block. How many, at least one, or the reason why not.
     #[inline(always)]
     fn write_group(
         &mut self,
         partition: &Partition,
         state: &PartitionState,
+        following: bool,
         messages: &[NewMessage<'_>],
-        waited: Duration,
+        waits: &mut Waits,
         now_us: u64,
-        group: &mut Group,
-    ) -> Option<Stop> {
+    ) -> Result<usize, Stop> {
         let mut room = Room { most: messages.len().min(GROUP), ask_filters: false };
-        if state.may_block {
-            room = match self.room(state, room.most, waited) {
-                Ok(room) => room,
-                Err(stop) => return Some(stop),
-            };
+        if following {
+            room.most = room.most.min(self.followers.credit as usize);
+        }
+        if state.may_block(following) {
+            room = self.room(state.targets(following), room.most, waits)?;
         }
         let place = Place {
             offset: partition.next_offset.get(),
@@ -511,21 +534,16 @@ impl Core {
         if !room.ask_filters {
             let (at, left) = self.appender.span();
             let end = at as usize + left;
-            // SAFETY: an array of maybe-uninitialised addresses may hold anything.
-            let into = unsafe {
-                std::slice::from_raw_parts_mut(group.as_mut_ptr().cast(), group.capacity())
-            };
             // SAFETY: the appender's span is ours and aligned; the publisher has checked the
             // messages before they came here.
-            let (count, next) = unsafe { message::write_all(at, end, messages, place, into) };
+            let (count, next) =
+                unsafe { message::write_all(at, end, messages, place, self.log.slots()) };
             if count > 0 {
-                // SAFETY: so many have been written.
-                unsafe { group.set_len(count) };
                 self.appender.commit(next as usize - at as usize);
-                return None;
+                return Ok(count);
             }
         }
-        self.write_first(state, messages, place, room.ask_filters, waited, group)
+        self.write_first(state, following, messages, place, room.ask_filters, waits)
     }
 
     /// Writes the first of `messages` alone: it needs another chunk, or must be looked at first.
@@ -534,39 +552,36 @@ impl Core {
     fn write_first(
         &mut self,
         state: &PartitionState,
+        following: bool,
         messages: &[NewMessage<'_>],
         place: Place,
         ask_filters: bool,
-        waited: Duration,
-        group: &mut Group,
-    ) -> Option<Stop> {
-        let message = messages.first()?;
+        waits: &mut Waits,
+    ) -> Result<usize, Stop> {
+        let Some(message) = messages.first() else { return Ok(0) };
         // Checked by the publisher before it came here.
-        let Ok(layout) = message.layout(&self.limits) else { return Some(Stop::NoMemory) };
+        let Ok(layout) = message.measure() else { return Err(Stop::NoMemory) };
         let bytes = layout.bytes();
         if bytes > CHUNK_BYTES - FIRST_RECORD {
-            return self.write_large(state, message, layout, place, waited, group);
+            return self.write_large(state, following, message, layout, place, waits);
         }
         let at = match self.appender.room(bytes) {
             Some(at) => at,
-            None => match self.next_chunk(bytes) {
-                Ok(at) => at,
-                Err(stop) => return Some(stop),
-            },
+            None => self.next_chunk(bytes)?,
         };
         // SAFETY: the appender's room is ours, aligned and large enough.
         unsafe { message::write(at, message, layout, place) };
         if ask_filters {
             // SAFETY: just written, and the chunk is ours.
             let record = unsafe { Record::at(at as usize) };
-            let stop = self.decide(state, record, waited);
-            if stop.is_some() {
-                return stop;
+            if let Some(stop) = self.decide(state, following, record, waits) {
+                return Err(stop);
             }
         }
         self.appender.commit(bytes);
-        group.push(at as usize);
-        None
+        // SYNC slot-reused: pairs with Log::address.
+        self.log.slots()[0].store(at as usize, Ordering::Release);
+        Ok(1)
     }
 
     /// A message that no chunk holds gets a block for itself.
@@ -574,52 +589,50 @@ impl Core {
     fn write_large(
         &mut self,
         state: &PartitionState,
+        following: bool,
         message: &NewMessage<'_>,
         layout: Layout,
         place: Place,
-        waited: Duration,
-        group: &mut Group,
-    ) -> Option<Stop> {
-        let stop = self.make_room(layout.bytes() + FIRST_RECORD);
-        if stop.is_some() {
-            return stop;
+        waits: &mut Waits,
+    ) -> Result<usize, Stop> {
+        if let Some(stop) = self.make_room(layout.bytes() + FIRST_RECORD) {
+            return Err(stop);
         }
         let Some((chunk, at)) = Pool::detached(&self.pool, layout.bytes()) else {
-            return Some(Stop::NoMemory);
+            return Err(Stop::NoMemory);
         };
         // SAFETY: the block is new, aligned and large enough.
         unsafe { message::write(at, message, layout, place) };
         // SAFETY: just written, and the block is ours.
         let record = unsafe { Record::at(at as usize) };
-        let stop = self.decide(state, record, waited);
-        if stop.is_some() {
+        if let Some(stop) = self.decide(state, following, record, waits) {
             chunk.release(1);
-            return stop;
+            return Err(stop);
         }
         // The log's token is the one that the block came with.
         self.log.retain(chunk, self.log.next());
         self.show_retained();
-        group.push(at as usize);
-        None
+        // SYNC slot-reused: pairs with Log::address.
+        self.log.slots()[0].store(at as usize, Ordering::Release);
+        Ok(1)
     }
 
     /// How many of `wanted` messages can be published without dropping any for a subscription
     /// that is to be waited for. With a filter on such a subscription they go one by one.
-    fn room(
-        &mut self,
-        state: &PartitionState,
-        wanted: usize,
-        waited: Duration,
-    ) -> Result<Room, Stop> {
+    fn room(&mut self, targets: &[Target], wanted: usize, waits: &mut Waits) -> Result<Room, Stop> {
         let mut most = wanted;
         let mut ask_filters = false;
-        for target in &state.route {
-            if !must_wait(&target.inbox, waited) {
+        let mut blocked = None;
+        for target in targets {
+            if !waits.must_wait(&target.inbox) {
                 continue;
             }
             let room = target.lane.room(&mut self.held, most);
             if room == 0 && !target.filtered {
-                return Err(Stop::Blocked(Arc::clone(&target.inbox), Arc::clone(&target.lane)));
+                // The others that are full are waited for from now on as well.
+                waits.begin(&target.inbox);
+                blocked = blocked.or(Some(target));
+                continue;
             }
             // A filtered one may not want what there is no room for: look at each by itself.
             if room < most && target.filtered {
@@ -628,7 +641,10 @@ impl Core {
                 most = room;
             }
         }
-        Ok(Room { most, ask_filters })
+        match blocked {
+            Some(target) => Err(blocked_by(target)),
+            None => Ok(Room { most, ask_filters }),
+        }
     }
 
     /// Whether the publisher of `record` must wait for somebody first.
@@ -636,38 +652,50 @@ impl Core {
     fn decide(
         &mut self,
         state: &PartitionState,
+        following: bool,
         record: Record<'_>,
-        waited: Duration,
+        waits: &mut Waits,
     ) -> Option<Stop> {
-        if !state.may_block {
+        if !state.may_block(following) {
             return None;
         }
-        for target in &state.route {
-            if must_wait(&target.inbox, waited)
+        let mut blocked = None;
+        for target in state.targets(following) {
+            if waits.must_wait(&target.inbox)
                 && target.lane.room(&mut self.held, 1) == 0
                 && target.inbox.interest.selects(record, &self.context)
             {
-                return Some(Stop::Blocked(Arc::clone(&target.inbox), Arc::clone(&target.lane)));
+                waits.begin(&target.inbox);
+                blocked = blocked.or(Some(target));
             }
         }
-        None
+        blocked.map(blocked_by)
     }
 
-    /// Takes the records at `addresses`, all in one chunk, into the log, and pushes them.
+    /// Gives the next `count` records, whose addresses are in the log's slots, their sequences, and
+    /// pushes them.
     #[inline(always)]
     fn publish(
         &mut self,
         partition: &Partition,
         state: &mut PartitionState,
-        addresses: &[usize],
+        following: bool,
+        count: u64,
         now_us: u64,
         outcome: &mut Outcome,
     ) {
-        self.log.append(addresses);
-        partition.next_offset.add(addresses.len() as u64);
-        self.log.publish();
+        let span = Span { first: self.log.next(), count };
+        self.log.advance(count);
+        partition.next_offset.add(count);
+        if following {
+            let all = count * state.followers as u64;
+            outcome.matched += all;
+            outcome.enqueued += all;
+            self.followers.credit -= count;
+            self.notice_alert();
+        }
         let mut ended = false;
-        for target in &state.route {
+        for target in state.targets(following) {
             let overflow = target.inbox.overflow;
             // Another partition, or another shard, may have disconnected it.
             if matches!(overflow, Overflow::Disconnect { .. })
@@ -677,16 +705,9 @@ impl Core {
                 continue;
             }
             let (pushed, matched) = if target.filtered {
-                self.push_filtered(target, addresses, now_us)
+                self.push_filtered(target, span, now_us)
             } else {
-                let pushed = target.lane.push(
-                    &mut self.held,
-                    addresses,
-                    &mut self.appender,
-                    overflow,
-                    now_us,
-                );
-                (pushed, addresses.len())
+                (target.lane.push(&mut self.held, span, overflow, now_us), count)
             };
             outcome.add(matched, pushed);
             // SYNC asleep: pairs with WaitCell::prepare.
@@ -694,7 +715,12 @@ impl Core {
             if pushed != Pushed::default() && target.inbox.arrivals.is_armed() {
                 self.wake(target);
             }
-            if pushed.disconnect() {
+            if !pushed.is_special() {
+                continue;
+            }
+            if pushed.fell_back() {
+                self.watch(&target.inbox, &target.lane);
+            } else {
                 target.inbox.advance(InboxState::Disconnected);
                 self.errands.push(Arc::clone(&target.inbox));
                 tracing::warn!(
@@ -705,33 +731,36 @@ impl Core {
             }
         }
         if ended {
+            self.unfollow();
             state.route.retain(|target| target.inbox.state() == InboxState::Open);
+        } else if !following || state.is_incomplete {
+            self.note_streak(partition, state);
         }
     }
 
+    /// Pushes those of `span` that the target's filter selects; how many those are.
     #[cold]
-    fn push_filtered(
-        &mut self,
-        target: &Target,
-        addresses: &[usize],
-        now_us: u64,
-    ) -> (Pushed, usize) {
-        let mut wanted = Group::new();
-        for &address in addresses {
-            // SAFETY: written and not let go.
-            let record = unsafe { Record::at(address) };
-            if target.inbox.interest.selects(record, &self.context) {
-                wanted.push(address);
+    fn push_filtered(&mut self, target: &Target, span: Span, now_us: u64) -> (Pushed, u64) {
+        let (mut pushed, mut matched) = (Pushed::default(), 0);
+        let mut wanted = Span { first: span.first, count: 0 };
+        for sequence in span.first..=span.first + span.count {
+            if sequence < span.first + span.count
+                && self.selects(target, self.log.address(sequence))
+            {
+                wanted.count += 1;
+                continue;
             }
+            if wanted.count > 0 {
+                let overflow = target.inbox.overflow;
+                pushed += target.lane.push(&mut self.held, wanted, overflow, now_us);
+                matched += wanted.count;
+                if pushed.disconnect() {
+                    break;
+                }
+            }
+            wanted = Span { first: sequence + 1, count: 0 };
         }
-        let pushed = target.lane.push(
-            &mut self.held,
-            &wanted,
-            &mut self.appender,
-            target.inbox.overflow,
-            now_us,
-        );
-        (pushed, wanted.len())
+        (pushed, matched)
     }
 
     /// Ends the current chunk and begins another, letting old ones expire to stay in the budget.
@@ -745,9 +774,8 @@ impl Core {
         if let Some(stop) = self.make_room(CHUNK_BYTES) {
             return Err(stop);
         }
-        if !self.appender.begin() {
-            return Err(Stop::NoMemory);
-        }
+        let Some(chunk) = self.appender.begin() else { return Err(Stop::NoMemory) };
+        self.log.fill(chunk);
         self.show_retained();
         self.appender.room(bytes).ok_or(Stop::NoMemory)
     }
@@ -755,10 +783,17 @@ impl Core {
     /// Lets the oldest chunks expire until `bytes` more fit into the budget.
     fn make_room(&mut self, bytes: usize) -> Option<Stop> {
         while self.log.over_budget(bytes) {
-            let Some((low, end, only_retained)) = self.log.oldest() else { break };
+            let Some((low, end, _)) = self.log.oldest() else { break };
             if self.when_full == WhenFull::Refuse {
-                let unread = self.catching_up.iter().any(|(_, lane)| lane.awaits(end));
-                if unread || !only_retained {
+                for (_, lane) in &self.followers.lanes {
+                    lane.room_behind(&mut self.held, self.log.next());
+                }
+                let held = &mut self.held;
+                let unread = self.awaited.values().any(|lane| lane.awaits(held, end));
+                // In this order: what was taken is pinned until it is noted as unsettled.
+                let pinned = self.log.oldest().is_some_and(|(_, _, only_retained)| !only_retained);
+                let unsettled = self.awaited.values().any(|lane| lane.is_unsettled(end));
+                if unread || pinned || unsettled {
                     return Some(Stop::Full);
                 }
             }
@@ -782,18 +817,15 @@ impl Core {
         let cursor = replay.cursor.max(self.log.log().low());
         let replay = Replay { cursor, ..replay };
         let lane = inbox.make_lane(self.held.shard, self.log.log(), Some(replay));
+        if self.when_full == WhenFull::Refuse {
+            self.awaited.insert(inbox.id, Arc::clone(lane));
+        }
         self.catching_up.push((Arc::clone(inbox), Arc::clone(lane)));
     }
 
     /// Lets a lane that has caught up go live, if it can be done now.
     pub(crate) fn go_live(&mut self, inbox: &Inbox, lane: &Lane) -> bool {
-        let live = lane.go_live(
-            &mut self.held,
-            self.log.next(),
-            &mut self.appender,
-            &inbox.interest,
-            &self.context,
-        );
+        let live = lane.go_live(&mut self.held, self.log.next(), &inbox.interest, &self.context);
         if live {
             self.catching_up.retain(|(other, _)| other.id != inbox.id);
         }
@@ -802,14 +834,17 @@ impl Core {
 
     /// Nothing is pushed to `inbox` from now on.
     pub(crate) fn end_inbox(&mut self, inbox: &Inbox) {
+        self.unfollow();
         if let Some(lane) = inbox.lane(self.held.shard) {
             lane.end(&mut self.held);
         }
         self.catching_up.retain(|(other, _)| other.id != inbox.id);
+        self.awaited.remove(&inbox.id);
     }
 
     /// Refuses every append to `partition` from now on.
     pub(crate) fn delete(&mut self, partition: &Partition) {
+        self.unfollow();
         assert_eq!(partition.shard, self.held.shard, "a partition stays on its shard");
         partition.state.with_mut(|state| {
             // SAFETY: checked just above; the baton is held.
@@ -826,11 +861,9 @@ impl Core {
     }
 }
 
-/// Whether a publisher that has waited so long must still wait for `inbox` to have room.
-#[inline]
-fn must_wait(inbox: &Inbox, waited: Duration) -> bool {
-    matches!(inbox.overflow, Overflow::Block { timeout } if timeout.is_none_or(|most| waited < most))
-        && inbox.state() == InboxState::Open
+#[cold]
+fn blocked_by(target: &Target) -> Stop {
+    Stop::Blocked(Arc::clone(&target.inbox), Arc::clone(&target.lane))
 }
 
 /// How many messages may be published at once.

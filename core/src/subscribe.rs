@@ -1,21 +1,25 @@
 //! Subscribing: the settings of a subscription, and what comes of them.
 
+use crate::acks::{Acks, DeadLetterTopic, LEASE_MAX, LEASE_MIN, Terms};
+use crate::backoff::Backoff;
 use crate::clock::deadline_after;
 use crate::config::{
-    CircuitBreaker, DEFAULT_CAPACITY, MAX_CAPACITY, Overflow, Start, WaitStrategy,
+    CircuitBreaker, DEFAULT_CAPACITY, DeliveryMode, MAX_CAPACITY, Overflow, Start, WaitStrategy,
 };
-use crate::error::{InvalidFilter, SubscribeError};
+use crate::dead_letter;
+use crate::error::{InvalidFilter, PublishError, SubscribeError};
 use crate::filter::Filter;
-use crate::inbox::{Inbox, InboxState};
-use crate::interest::{FilterFn, Interest, Selector, outside_filters};
+use crate::handled::HandlerResult;
+use crate::inbox::{Inbox, InboxState, Queue};
+use crate::interest::{FilterFn, Interest, Selector, is_inside_filter, outside_filters};
 use crate::message::Message;
 use crate::metrics::SubscriptionMetrics;
 use crate::registry::Registry;
-use crate::subscription::{Receiver, Subscription};
+use crate::subscription::{Home, Receiver, Subscription};
 use crate::sync::Arc;
-use crate::topic::Pattern;
+use crate::topic::{Pattern, validate_name};
 use crate::wait::Schedule;
-use crate::worker::{HandlerError, HandlerFn, HandlerResult, OnError, OnLagged, Task, TaskConfig};
+use crate::worker::{Around, HandlerError, HandlerFn, OnError, OnLagged, Task, TaskConfig};
 use std::fmt;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
@@ -46,12 +50,17 @@ pub struct SubscriptionBuilder<'a> {
     filter: Result<Option<Selector>, InvalidFilter>,
     capacity: usize,
     overflow: Overflow,
+    delivery: DeliveryMode,
+    terms: Terms,
+    dead_letter_topic: Option<&'a str>,
+    takes_over: bool,
     start: Start,
     wait: WaitStrategy,
     dedicated: bool,
     breaker: Option<CircuitBreaker>,
     on_error: Option<Box<OnError>>,
     on_lagged: Option<Box<OnLagged>>,
+    around: Option<Box<Around>>,
 }
 
 impl fmt::Debug for SubscriptionBuilder<'_> {
@@ -62,6 +71,7 @@ impl fmt::Debug for SubscriptionBuilder<'_> {
             .field("filter", &self.filter)
             .field("capacity", &self.capacity)
             .field("overflow", &self.overflow)
+            .field("delivery", &self.delivery)
             .field("start", &self.start)
             .finish_non_exhaustive()
     }
@@ -76,12 +86,17 @@ impl<'a> SubscriptionBuilder<'a> {
             filter: Ok(None),
             capacity: DEFAULT_CAPACITY,
             overflow: Overflow::default(),
+            delivery: DeliveryMode::default(),
+            terms: Terms::default(),
+            dead_letter_topic: None,
+            takes_over: false,
             start: Start::default(),
             wait: WaitStrategy::default(),
             dedicated: false,
             breaker: None,
             on_error: None,
             on_lagged: None,
+            around: None,
         }
     }
 
@@ -93,6 +108,12 @@ impl<'a> SubscriptionBuilder<'a> {
     }
 
     /// A name, unique in the broker: 1..=255 of `[A-Za-z0-9._~+%-]`.
+    ///
+    /// A subscription that has a name and [delivers at least once](DeliveryMode::AtLeastOnce) lives
+    /// as long as the broker: when its consumer is dropped it goes on without one, and the next that
+    /// is opened under the name gets all that was published in between, as far as the log retains
+    /// it, and all that was not settled. It keeps the filter and the other settings that it was made
+    /// with, and goes on where it was, whatever start is asked for.
     pub fn name(self, name: &'a str) -> Self {
         Self { name: Some(name), ..self }
     }
@@ -128,7 +149,60 @@ impl<'a> SubscriptionBuilder<'a> {
         Self { capacity, ..self }
     }
 
-    /// What happens to messages while the queue is full.
+    /// When a message counts as delivered.
+    pub fn delivery(self, delivery: DeliveryMode) -> Self {
+        Self { delivery, ..self }
+    }
+
+    /// How long the consumer has to settle a message before it is delivered again: 10 ms to 600 s,
+    /// 10 s by default. For one message, see
+    /// [`modify_ack_deadline`](Message::modify_ack_deadline). A handler has its message for as long as
+    /// it runs.
+    pub fn visibility_timeout(mut self, timeout: Duration) -> Self {
+        self.terms.visibility = timeout;
+        self
+    }
+
+    /// How often a message is delivered before it goes to the dead letters: 1 to 65,535, 5 by default.
+    pub fn max_delivery_attempts(mut self, attempts: u32) -> Self {
+        self.terms.max_attempts = attempts;
+        self
+    }
+
+    /// How long a message that failed waits for its next attempt.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.terms.backoff = backoff;
+        self
+    }
+
+    /// Messages that can be received and not settled: 65,536 by default, 1 to 2^24. Some 40 bytes
+    /// each. At the limit, none is delivered until one is settled.
+    pub fn max_outstanding(mut self, messages: usize) -> Self {
+        self.terms.max_outstanding = messages;
+        self
+    }
+
+    /// Lets messages overtake an earlier one of the same ordering key that has failed. Otherwise
+    /// they wait until that is settled: acknowledged or among the dead letters.
+    pub fn keys_overtake(mut self) -> Self {
+        self.terms.keys_wait = false;
+        self
+    }
+
+    /// The topic that dead letters go to, made if need be: `$dlq/` and the subscription's name by
+    /// default, or `unnamed-` and its number where it has none.
+    pub fn dead_letter_topic(self, topic: &'a str) -> Self {
+        Self { dead_letter_topic: Some(topic), ..self }
+    }
+
+    /// Where the subscription of this name has a consumer, takes its place: that one gets
+    /// [`Disconnected`](crate::RecvError::Disconnected), and what it has not settled is delivered
+    /// anew. A handler in its place is unsubscribed.
+    pub fn take_over(self) -> Self {
+        Self { takes_over: true, ..self }
+    }
+
+    /// What happens to messages while the queue is full, where they are delivered at most once.
     pub fn overflow(self, overflow: Overflow) -> Self {
         Self { overflow, ..self }
     }
@@ -165,6 +239,14 @@ impl<'a> SubscriptionBuilder<'a> {
         Self { on_lagged: Some(Box::new(on_lagged)), ..self }
     }
 
+    /// Calls `around` wherever the handler has messages to handle, and handles them (up to some
+    /// hundred) inside the one call that `around` makes of what it is given: to do once for all of
+    /// them what would be too dear for each, as to take the lock of an interpreter. `on_error` and
+    /// `on_lagged` are called inside as well.
+    pub fn around(self, around: impl FnMut(&mut dyn FnMut()) + Send + 'static) -> Self {
+        Self { around: Some(Box::new(around)), ..self }
+    }
+
     /// Subscribes; the messages are pulled. Every publish that starts after this has returned
     /// sees the subscription.
     ///
@@ -172,18 +254,69 @@ impl<'a> SubscriptionBuilder<'a> {
     /// See [`SubscribeError`].
     pub fn open(self) -> Result<Subscription, SubscribeError> {
         let wait = self.wait;
-        let (registry, start) = (Arc::clone(&self.registry), self.start);
-        let inbox = self.make_inbox()?;
-        let receiver = Receiver::new(Arc::clone(&inbox), Arc::clone(&registry.engine));
-        let replays = registry.replays(&inbox, start);
-        let control = registry.register(&inbox, None)?;
-        registry.begin(control, &inbox, replays);
-        let inner = Arc::downgrade(&registry);
-        Ok(Subscription::new(receiver, wait, move |inbox| {
-            if let Some(inner) = inner.upgrade() {
-                inner.unroute(inbox);
+        let registry = Arc::clone(&self.registry);
+        let (inbox, acks) = match self.attach(None)? {
+            Ok(attached) => attached,
+            Err(new) => {
+                let start = new.start;
+                let (inbox, acks) = new.make_inbox()?;
+                let replays = registry.replays(&inbox, start);
+                let control = registry.register(&inbox, None, acks.clone())?;
+                registry.begin(control, &inbox, replays);
+                (inbox, acks)
             }
-        }))
+        };
+        let receiver = receiver_of(&registry, &inbox, acks, false);
+        Ok(Subscription::new(receiver, wait, Arc::new(Arc::downgrade(&registry))))
+    }
+
+    /// Becomes the consumer of the subscription of this name, if it is there and goes on without
+    /// one. Gives the settings back if there is none.
+    #[expect(clippy::type_complexity, reason = "an inbox and what settles its messages")]
+    fn attach(
+        self,
+        task: Option<Weak<Task>>,
+    ) -> Result<Result<(Arc<Inbox>, Option<Arc<Acks>>), Self>, SubscribeError> {
+        self.registry.engine.check()?;
+        let Some(name) = self.name.filter(|_| self.delivery == DeliveryMode::AtLeastOnce) else {
+            return Ok(Err(self));
+        };
+        let patterns = self.patterns()?;
+        let registry = Arc::clone(&self.registry);
+        loop {
+            let mut control = registry.control();
+            let Some(&id) = control.names.get(name) else { return Ok(Err(self)) };
+            let Some(known) = control.subscriptions.get_mut(&id) else { return Ok(Err(self)) };
+            let Some(acks) = known.acks.clone() else { return Err(SubscribeError::Different) };
+            if known.inbox.interest.patterns != patterns {
+                return Err(SubscribeError::Different);
+            }
+            let inbox = Arc::clone(&known.inbox);
+            if known.is_offline {
+                known.is_offline = false;
+                known.task = task;
+                return Ok(Ok((inbox, Some(acks))));
+            }
+            if !self.takes_over {
+                return Err(SubscribeError::NameInUse);
+            }
+            let before = known.task.take().and_then(|task| task.upgrade());
+            drop(control);
+            // Whoever comes first: then it is offline, or somebody else's.
+            registry.succeed(&inbox, &acks, None);
+            match before {
+                Some(task) => _ = task.end(Some(Instant::now())),
+                None => {
+                    inbox.advance(InboxState::Disconnected);
+                    inbox.wake_all();
+                }
+            }
+        }
+    }
+
+    fn patterns(&self) -> Result<Vec<Pattern>, SubscribeError> {
+        let patterns = self.patterns.iter().map(|pattern| Pattern::new(pattern));
+        patterns.collect::<Result<_, _>>().map_err(SubscribeError::InvalidPattern)
     }
 
     /// Subscribes; `handler` is called with every message, in order, one at a time, on a delivery
@@ -204,24 +337,37 @@ impl<'a> SubscriptionBuilder<'a> {
             handler,
             on_error: self.on_error.take(),
             on_lagged: self.on_lagged.take(),
+            around: self.around.take(),
             breaker: self.breaker,
             wait: self.wait,
         };
-        let inbox = self.make_inbox()?;
-        let replays = registry.replays(&inbox, start);
         let inner = &registry;
         let workers = {
             let _control = inner.control();
             inner.workers()?
         };
-        let receiver = Receiver::new(Arc::clone(&inbox), Arc::clone(&inner.engine));
-        let task = Task::new(receiver, config, &workers);
-        let control = inner.register(&inbox, Some(Arc::downgrade(&task)))?;
-        inner.begin(control, &inbox, replays);
+        let task = match self.attach(None)? {
+            Ok((inbox, acks)) => {
+                let task = Task::new(receiver_of(inner, &inbox, acks, true), config, &workers);
+                if let Some(known) = inner.control().subscriptions.get_mut(&inbox.id) {
+                    known.task = Some(Arc::downgrade(&task));
+                }
+                task
+            }
+            Err(new) => {
+                let (inbox, acks) = new.make_inbox()?;
+                let replays = inner.replays(&inbox, start);
+                let receiver = receiver_of(inner, &inbox, acks.clone(), true);
+                let task = Task::new(receiver, config, &workers);
+                let control = inner.register(&inbox, Some(Arc::downgrade(&task)), acks)?;
+                inner.begin(control, &inbox, replays);
+                task
+            }
+        };
         if dedicated {
             if workers.start_dedicated(Arc::clone(&task)).is_err() {
-                inner.unroute(&inbox);
                 task.end(None);
+                inner.leave(&task.inbox, task.acks.as_deref());
                 return Err(SubscribeError::NoThread);
             }
         } else {
@@ -231,14 +377,9 @@ impl<'a> SubscriptionBuilder<'a> {
         Ok(HandlerSubscription { inner: Arc::downgrade(inner), task: Some(task), waits: true })
     }
 
-    fn make_inbox(self) -> Result<Arc<Inbox>, SubscribeError> {
+    fn make_inbox(self) -> Result<(Arc<Inbox>, Option<Arc<Acks>>), SubscribeError> {
         self.registry.engine.check()?;
-        let patterns = self
-            .patterns
-            .iter()
-            .map(|pattern| Pattern::new(pattern))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(SubscribeError::InvalidPattern)?;
+        let patterns = self.patterns()?;
         let selector = self.filter.map_err(SubscribeError::InvalidFilter)?;
         if self.capacity == 0 || self.capacity > MAX_CAPACITY {
             return Err(SubscribeError::Capacity { requested: self.capacity });
@@ -246,27 +387,88 @@ impl<'a> SubscriptionBuilder<'a> {
         if let Some(name) = self.name {
             check_subscription_name(name)?;
         }
+        if let Some(topic) = self.dead_letter_topic {
+            validate_name(topic).map_err(SubscribeError::InvalidDeadLetterTopic)?;
+        }
+        let settles_later = self.delivery == DeliveryMode::AtLeastOnce;
+        if settles_later {
+            check_terms(&self.terms)?;
+        }
         let inner = &self.registry;
-        let (from_offset, from_us) = match self.start {
-            Start::Offset(offset) => (offset, 0),
-            // What is published from now on is not older.
-            Start::Time(us) if us > inner.engine.clock.unix_us() => (0, us),
-            _ => (0, 0),
-        };
-        let id = {
-            let mut control = inner.control();
-            control.last_id += 1;
-            control.last_id
-        };
-        Ok(Arc::new(Inbox::new(
-            id,
+        let (from_offset, from_us) = self.start.limits(inner.engine.clock.unix_us());
+        let inbox = Arc::new(Inbox::new(
+            inner.next_id(),
             self.name.map(Into::into),
             Interest::new(patterns, selector, from_offset, from_us),
-            self.overflow,
-            self.capacity,
+            // Nothing overflows where messages are settled later.
+            Queue {
+                overflow: if settles_later { Overflow::DropNewest } else { self.overflow },
+                delivery: self.delivery,
+                capacity: self.capacity,
+            },
             inner.engine.shards.len(),
             inner.engine.clock.unix_us(),
-        )))
+        ));
+        let acks = settles_later.then(|| {
+            let topic = match self.dead_letter_topic {
+                Some(topic) => topic.to_owned(),
+                None => dead_letter::default_topic(&inbox),
+            };
+            let broker = Arc::downgrade(inner);
+            let topic: Arc<DeadLetterTopic> = Arc::new(move || {
+                let broker = broker.upgrade().ok_or(PublishError::Closed)?;
+                broker.dead_letter_topic(&topic)
+            });
+            let engine = Arc::clone(&inner.engine);
+            Arc::new(Acks::new(Arc::clone(&inbox), engine, self.terms, topic))
+        });
+        Ok((inbox, acks))
+    }
+}
+
+fn check_terms(terms: &Terms) -> Result<(), SubscribeError> {
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let outstanding = terms.max_outstanding as u64;
+    let settings = [
+        ("visibility_timeout", ms(terms.visibility), ms(LEASE_MIN), ms(LEASE_MAX)),
+        ("max_delivery_attempts", terms.max_attempts.into(), 1, u16::MAX.into()),
+        ("max_outstanding", outstanding, 1, 1 << 24),
+    ];
+    let wrong = settings.into_iter().find(|&(_, value, min, max)| value < min || value > max);
+    match wrong {
+        Some((setting, _, min, max)) => Err(SubscribeError::OutOfRange { setting, min, max }),
+        None => Ok(()),
+    }
+}
+
+/// The consumer of `inbox`.
+fn receiver_of(
+    registry: &Registry,
+    inbox: &Arc<Inbox>,
+    acks: Option<Arc<Acks>>,
+    handles: bool,
+) -> Receiver {
+    let receiver = Receiver::new(Arc::clone(inbox), Arc::clone(&registry.engine));
+    match acks {
+        Some(acks) => Receiver::settled_by(acks, handles, receiver),
+        None => receiver,
+    }
+}
+
+impl Home for Weak<Registry> {
+    fn leave(&self, inbox: &Arc<Inbox>, acks: Option<&Acks>) {
+        if let Some(registry) = self.upgrade() {
+            registry.leave(inbox, acks);
+        }
+    }
+
+    fn seek(&self, inbox: &Arc<Inbox>, acks: &Acks, start: Start) -> Option<Receiver> {
+        let registry = self.upgrade()?;
+        let (inbox, acks) = registry.succeed(inbox, acks, Some(start))?;
+        if let Some(known) = registry.control().subscriptions.get_mut(&inbox.id) {
+            known.is_offline = false;
+        }
+        Some(receiver_of(&registry, &inbox, Some(acks), false))
     }
 }
 
@@ -307,30 +509,43 @@ impl HandlerSubscription {
     pub fn metrics(&self) -> Option<SubscriptionMetrics> {
         let task = self.task.as_ref()?;
         let now_us = self.inner.upgrade()?.engine.clock.unix_us();
-        Some(SubscriptionMetrics::of(&task.inbox, Some(task), now_us))
+        Some(SubscriptionMetrics::of(&task.inbox, Some(task), task.acks.as_deref(), now_us))
     }
 
     /// Unsubscribes: when this returns, the handler does not run any more and has been dropped.
     /// What was queued is thrown away. From inside the handler itself it returns at once, and the
-    /// handler is not called again.
+    /// handler is not called again; from inside another one the handler may still be being dropped.
     ///
     /// Two handlers that unsubscribe each other at the same time would wait for ever: use
     /// [`unsubscribe_timeout`](Self::unsubscribe_timeout) where that can happen.
-    pub fn unsubscribe(mut self) {
-        self.end(None);
+    ///
+    /// # Errors
+    /// [`UnsubscribeReason::InsideFilter`] from inside a filter function, with the subscription,
+    /// which goes on: the handler may be waiting for the shard that the filter holds.
+    pub fn unsubscribe(self) -> Result<(), UnsubscribeError> {
+        self.end_by(None)
     }
 
     /// The same, waiting for a running handler for at most `timeout`.
     ///
     /// # Errors
-    /// With the subscription, if the handler was still running; it is not called again. Dropping
-    /// what is given back does not wait.
-    pub fn unsubscribe_timeout(mut self, timeout: Duration) -> Result<(), Self> {
-        if self.end(Some(deadline_after(timeout))) {
+    /// As [`unsubscribe`](Self::unsubscribe); or [`UnsubscribeReason::Running`], with the
+    /// subscription, if the handler was still running. It is not called again, and dropping what is
+    /// given back does not wait.
+    pub fn unsubscribe_timeout(self, timeout: Duration) -> Result<(), UnsubscribeError> {
+        self.end_by(Some(deadline_after(timeout)))
+    }
+
+    fn end_by(mut self, deadline: Option<Instant>) -> Result<(), UnsubscribeError> {
+        if is_inside_filter() {
+            let reason = UnsubscribeReason::InsideFilter;
+            return Err(UnsubscribeError { reason, subscription: self });
+        }
+        if self.end(deadline) {
             return Ok(());
         }
         self.waits = false;
-        Err(self)
+        Err(UnsubscribeError { reason: UnsubscribeReason::Running, subscription: self })
     }
 
     /// Lets the handler run until the broker closes.
@@ -347,7 +562,16 @@ impl HandlerSubscription {
                 std::mem::forget(self.task.take());
                 return true;
             }
-            inner.unroute(&task.inbox);
+            if task.acks.is_none() {
+                inner.unroute(&task.inbox);
+            }
+            let ended = task.end(deadline);
+            // When it has told what it has handled.
+            inner.leave(&task.inbox, task.acks.as_deref());
+            if ended {
+                self.task = None;
+            }
+            return ended;
         }
         let ended = task.end(deadline);
         if ended {
@@ -368,3 +592,33 @@ impl Drop for HandlerSubscription {
         }
     }
 }
+
+/// A handler that could not be unsubscribed, or not be waited for.
+#[derive(Debug)]
+pub struct UnsubscribeError {
+    /// Why not.
+    pub reason: UnsubscribeReason,
+    /// The subscription, given back.
+    pub subscription: HandlerSubscription,
+}
+
+/// Why unsubscribing a handler failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum UnsubscribeReason {
+    /// The call came from inside a filter function. Nothing has changed.
+    InsideFilter,
+    /// The handler was still running when the time given was over. It is not called again.
+    Running,
+}
+
+impl fmt::Display for UnsubscribeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self.reason {
+            UnsubscribeReason::InsideFilter => "a filter function may not call the broker",
+            UnsubscribeReason::Running => "the handler was still running",
+        })
+    }
+}
+
+impl std::error::Error for UnsubscribeError {}

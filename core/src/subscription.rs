@@ -1,9 +1,13 @@
 //! Subscriptions that are pulled: receive, batch, poll, iterate, stream, eventfd.
 
-use crate::config::{Overflow, WaitStrategy};
-use crate::error::{RecvError, TryRecvError};
+use crate::acked::Acked;
+use crate::acker::Acker;
+use crate::acks::Acks;
+use crate::config::{Overflow, Start, WaitStrategy};
+use crate::error::{RecvError, SeekError, TryRecvError};
 use crate::event::EventFd;
 use crate::fork::Generation;
+use crate::handled::Handled;
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::{is_inside_filter, outside_filters};
@@ -27,14 +31,26 @@ pub(crate) struct Receiver {
     reader: Reader,
     /// The shard whose lane is looked at first.
     turn: usize,
-    /// Lost behind what the last call delivered, and to be told by the next.
+    /// Lost behind what the last call delivered, and to be told by the next. Where messages are
+    /// settled later, [`SETTLED_LATER`] is set as well, so that asking about the rare costs nothing
+    /// more than asking about losses.
     untold: u64,
+    pub(crate) acked: Option<Box<Acked>>,
 }
+
+const SETTLED_LATER: u64 = 1 << 63;
 
 impl Receiver {
     pub(crate) fn new(inbox: Arc<Inbox>, engine: Arc<Engine>) -> Self {
         let reader = Reader { subscription: inbox.id };
-        Self { inbox, engine, reader, turn: 0, untold: 0 }
+        Self { inbox, engine, reader, turn: 0, untold: 0, acked: None }
+    }
+
+    /// The same for a subscription whose messages are settled through `acks`, or by what a handler
+    /// returns.
+    pub(crate) fn settled_by(acks: Arc<Acks>, handles: bool, receiver: Self) -> Self {
+        let acked = Some(Box::new(Acked::new(acks, handles)));
+        Self { acked, untold: receiver.untold | SETTLED_LATER, ..receiver }
     }
 
     /// The next record of any lane; the caller says with [`Self::done_with_older`] when the ones
@@ -42,7 +58,7 @@ impl Receiver {
     #[inline]
     pub(crate) fn next(&mut self, most: usize) -> Next {
         if self.untold > 0 {
-            return Next::Lagged(std::mem::take(&mut self.untold));
+            return self.next_specially();
         }
         for _ in 0..self.engine.shards.len() {
             let next = self.next_of_turn(most);
@@ -52,6 +68,46 @@ impl Receiver {
             self.pass_turn();
         }
         Next::Empty
+    }
+
+    /// What [`next`](Self::next) does where there is a loss to be told, or messages are settled
+    /// later.
+    #[cold]
+    #[inline(never)]
+    fn next_specially(&mut self) -> Next {
+        if let Some(lost) = self.take_untold() {
+            return Next::Lagged(lost);
+        }
+        for _ in 0..self.engine.shards.len() {
+            let next = self.next_acked_of_turn();
+            if next != Next::Empty {
+                return next;
+            }
+            self.pass_turn();
+        }
+        Next::Empty
+    }
+
+    fn next_acked_of_turn(&mut self) -> Next {
+        let Self { inbox, engine, reader, turn, acked, .. } = self;
+        let Some(acked) = acked else { return Next::Empty };
+        loop {
+            let next = acked.next(inbox, engine, reader, *turn);
+            let (Next::CaughtUp, Some(lane)) = (next, inbox.lane(*turn)) else { return next };
+            go_live(inbox, engine, *turn, lane, reader);
+        }
+    }
+
+    /// A loss that is to be told.
+    fn take_untold(&mut self) -> Option<u64> {
+        let lost = self.untold & !SETTLED_LATER;
+        self.untold &= SETTLED_LATER;
+        (lost > 0).then_some(lost)
+    }
+
+    #[inline]
+    pub(crate) fn is_settled_later(&self) -> bool {
+        self.untold & SETTLED_LATER != 0
     }
 
     #[inline]
@@ -65,14 +121,19 @@ impl Receiver {
     #[inline]
     fn next_of_turn(&mut self, most: usize) -> Next {
         let Some(lane) = self.inbox.lane(self.turn) else { return Next::Empty };
-        loop {
+        let next = loop {
             let next =
                 lane.next(&mut self.reader, most, &self.inbox.interest, &self.engine.context);
             if next != Next::CaughtUp {
-                return next;
+                break next;
             }
             go_live(&self.inbox, &self.engine, self.turn, lane, &mut self.reader);
+        };
+        if let Next::Lagged(_) = next {
+            // What has expired has left its places free.
+            self.release();
         }
+        next
     }
 
     /// Gives the slots of what was taken from the lane at hand back to its shard.
@@ -100,14 +161,29 @@ impl Receiver {
     #[inline]
     pub(crate) fn done_with_all(&mut self) {
         for lane in self.inbox.lanes() {
+            lane.rest(&mut self.reader);
+        }
+    }
+
+    /// The same for a receiver that may not come back soon: no memory is kept for it.
+    pub(crate) fn leave(&mut self) {
+        for lane in self.inbox.lanes() {
             lane.unpin(&mut self.reader);
         }
     }
 
     /// Whether nothing is queued, nor in the log for a lane that is catching up.
     pub(crate) fn is_empty(&mut self) -> bool {
-        if self.untold > 0 {
+        if self.untold & !SETTLED_LATER > 0 {
             return false;
+        }
+        if let Some(acked) = &self.acked {
+            if acked.acks.is_due() {
+                return false;
+            }
+            if !acked.acks.has_room() {
+                return true;
+            }
         }
         loop {
             // Going live may wait for a shard, and so use up the wake-up for what came meanwhile
@@ -136,7 +212,52 @@ impl Receiver {
     /// The message at `address`, which [`Self::next`] has just given.
     #[inline]
     pub(crate) fn message(&self, address: usize) -> Message<'_> {
-        Lane::message(&self.reader, address, &self.engine.context)
+        let lease = match &self.acked {
+            Some(acked) => acked.last(),
+            None => None,
+        };
+        Message { lease, ..Lane::message(&self.reader, address, &self.engine.context) }
+    }
+
+    /// The same for the `index`-th of several that were taken together.
+    fn message_at(&self, index: usize, address: usize) -> Message<'_> {
+        let lease = self.acked.as_ref().and_then(|acked| acked.lease(index));
+        Message { lease, ..self.message(address) }
+    }
+
+    /// Nothing that was taken is at hand any more.
+    #[inline]
+    fn forget_leases(&mut self) {
+        if let Some(acked) = &mut self.acked {
+            acked.clear();
+        }
+    }
+
+    /// What became of the message at `address`, which a handler had.
+    pub(crate) fn settle(&mut self, address: usize, handled: &Handled) {
+        let Self { reader, engine, acked, .. } = self;
+        if let Some(acked) = acked {
+            acked.settle(&Lane::message(reader, address, &engine.context), handled);
+        }
+    }
+
+    /// A handler's slice of messages is over.
+    pub(crate) fn end_slice(&mut self) {
+        if let Some(acked) = &mut self.acked {
+            acked.end_slice();
+        }
+    }
+
+    /// When something is due by itself.
+    fn next_due(&self) -> Option<Duration> {
+        self.acked.as_ref().and_then(|acked| acked.acks.next_due())
+    }
+
+    /// Whoever waits is woken when something is due by itself.
+    pub(crate) fn set_alarm(&self) {
+        if let Some(acked) = &self.acked {
+            acked.acks.set_alarm();
+        }
     }
 
     /// Ends all lanes and throws away what is queued. The subscription is not routed to any more.
@@ -152,21 +273,25 @@ impl Receiver {
 
     /// Takes up to `most` messages that are queued and calls `f` with each, in place, until it says
     /// to stop. Ends early before a loss, which the next call then reports.
+    /// With `EACH`, the place of a message is free as soon as `f` has it.
     #[inline]
-    pub(crate) fn poll(
+    pub(crate) fn poll<const EACH: bool>(
         &mut self,
         most: usize,
         mut f: impl FnMut(Message<'_>) -> bool,
     ) -> Result<usize, RecvError> {
         if self.untold > 0 {
-            return Err(RecvError::Lagged(std::mem::take(&mut self.untold)));
+            if let Some(lost) = self.take_untold() {
+                return Err(RecvError::Lagged(lost));
+            }
+            return self.poll_acked(most, f);
         }
         let mut count = 0;
         let mut going_on = true;
         for _ in 0..self.engine.shards.len() {
             self.pass_turn();
             while going_on && count < most {
-                let polled = self.poll_ring(most - count, |message| {
+                let polled = self.poll_ring::<EACH>(most - count, |message| {
                     going_on = f(message);
                     going_on
                 });
@@ -197,8 +322,40 @@ impl Receiver {
         Ok(count)
     }
 
+    #[cold]
+    fn poll_acked(
+        &mut self,
+        most: usize,
+        mut f: impl FnMut(Message<'_>) -> bool,
+    ) -> Result<usize, RecvError> {
+        let mut count = 0;
+        while count < most {
+            self.forget_leases();
+            self.done_with_older();
+            match self.next_specially() {
+                Next::Record(address) => {
+                    count += 1;
+                    if !f(self.message(address)) {
+                        break;
+                    }
+                }
+                Next::Lagged(lost) if count == 0 => return Err(RecvError::Lagged(lost)),
+                Next::Lagged(lost) => {
+                    self.untold += lost;
+                    break;
+                }
+                Next::CaughtUp | Next::Empty => break,
+            }
+        }
+        Ok(count)
+    }
+
     #[inline(always)]
-    fn poll_ring(&mut self, most: usize, mut f: impl FnMut(Message<'_>) -> bool) -> Polled {
+    fn poll_ring<const EACH: bool>(
+        &mut self,
+        most: usize,
+        mut f: impl FnMut(Message<'_>) -> bool,
+    ) -> Polled {
         let Self { inbox, engine, reader, turn, .. } = self;
         let Some(lane) = inbox.lane(*turn) else { return Polled { count: 0, is_all: true } };
         let blocks = matches!(inbox.overflow, Overflow::Block { .. });
@@ -207,12 +364,17 @@ impl Receiver {
                 inbox.space.wake();
             }
         };
-        lane.poll(reader, most, &engine.context, &mut released, &mut f)
+        lane.poll::<EACH>(reader, most, &engine.context, &mut released, &mut f)
     }
 }
 
-/// Takes an inbox out of the routes.
-type Unroute = dyn FnOnce(&Inbox) + Send + Sync;
+/// The broker, as its subscriptions know it.
+pub(crate) trait Home: Send + Sync {
+    /// The consumer is gone.
+    fn leave(&self, inbox: &Arc<Inbox>, acks: Option<&Acks>);
+    /// Gives the subscription another inbox, from `start` on; `None` if the broker is gone.
+    fn seek(&self, inbox: &Arc<Inbox>, acks: &Acks, start: Start) -> Option<Receiver>;
+}
 
 /// Makes a lane live that has caught up, unless too much has come meanwhile.
 fn go_live(inbox: &Inbox, engine: &Engine, shard: usize, lane: &Lane, reader: &mut Reader) {
@@ -243,24 +405,19 @@ pub struct Subscription {
     receiver: Receiver,
     idle: Idle,
     event: Option<Arc<EventFd>>,
-    /// Takes the subscription out of the routes; the broker's part of unsubscribing.
-    unroute: Option<Box<Unroute>>,
+    home: Arc<dyn Home>,
     batch: Vec<usize>,
     /// Whether an iterator or stream has told of an end that is no close.
     told_end: bool,
 }
 
 impl Subscription {
-    pub(crate) fn new(
-        receiver: Receiver,
-        wait: WaitStrategy,
-        unroute: impl FnOnce(&Inbox) + Send + Sync + 'static,
-    ) -> Self {
+    pub(crate) fn new(receiver: Receiver, wait: WaitStrategy, home: Arc<dyn Home>) -> Self {
         Self {
+            idle: Idle::for_queue(wait, receiver.inbox.capacity),
             receiver,
-            idle: Idle::new(wait),
             event: None,
-            unroute: Some(Box::new(unroute)),
+            home,
             batch: Vec::new(),
             told_end: false,
         }
@@ -279,6 +436,37 @@ impl Subscription {
     /// Messages queued and not received. Exact when nobody publishes at the moment.
     pub fn queued(&self) -> u64 {
         self.receiver.inbox.depth()
+    }
+
+    /// Settles its messages by their ack ids, from any thread; `None` if they are delivered at most
+    /// once.
+    pub fn acker(&self) -> Option<Acker> {
+        self.receiver.acked.as_ref().map(|acked| Acker::new(&acked.acks))
+    }
+
+    /// Goes on from `start`, which may lie before what was received: what is there is delivered
+    /// anew. All that was received and not settled is forgotten, and its ack ids are stale.
+    ///
+    /// # Errors
+    /// [`SeekError`].
+    pub fn seek(&mut self, start: Start) -> Result<(), SeekError> {
+        self.check().map_err(|error| match error {
+            RecvError::InsideFilter => SeekError::InsideFilter,
+            _ => SeekError::Forked,
+        })?;
+        let acked = self.receiver.acked.as_ref().ok_or(SeekError::AtMostOnce)?;
+        let before = Arc::clone(&self.receiver.inbox);
+        let sought = self.home.seek(&before, &acked.acks, start).ok_or(SeekError::Ended)?;
+        let mut old = std::mem::replace(&mut self.receiver, sought);
+        before.advance(InboxState::Ended);
+        old.discard();
+        self.batch.clear();
+        if let Some(event) = &self.event {
+            before.arrivals.cancel(|waiter| matches!(waiter, Waiter::Event(_)));
+            event.set();
+        }
+        self.settle_event();
+        Ok(())
     }
 
     /// Receives the next message, waiting as the subscription's [`WaitStrategy`] has it.
@@ -348,7 +536,12 @@ impl Subscription {
     fn fill_batch(&mut self, most: usize) {
         // The rest comes from the same lane, whose slots are given back together.
         while self.batch.len() < most {
-            match self.receiver.next_of_turn(most - self.batch.len()) {
+            let next = if self.receiver.is_settled_later() {
+                self.receiver.next_acked_of_turn()
+            } else {
+                self.receiver.next_of_turn(most - self.batch.len())
+            };
+            match next {
                 Next::Record(address) => self.batch.push(address),
                 Next::Lagged(lost) => {
                     self.receiver.untold += lost;
@@ -377,13 +570,13 @@ impl Subscription {
             return Ok(0);
         }
         let state = self.receiver.inbox.state();
-        let polled = self.receiver.poll(most, |message| {
+        let polled = self.receiver.poll::<false>(most, |message| {
             f(message);
             true
         });
         let count = polled.inspect_err(|_| self.settle_event())?;
         if count > 0 {
-            self.idle.found();
+            self.idle.found(count);
             if self.event.is_some() {
                 self.settle_event();
             }
@@ -466,6 +659,7 @@ impl Subscription {
     #[inline]
     fn take_next(&mut self) -> Result<Option<usize>, RecvError> {
         self.check()?;
+        self.receiver.forget_leases();
         self.receiver.done_with_older();
         // What was published before the end is delivered before the end is told.
         let state = self.receiver.inbox.state();
@@ -473,7 +667,7 @@ impl Subscription {
         match next {
             Next::Record(address) => {
                 self.receiver.release();
-                self.idle.found();
+                self.idle.found(1);
                 if self.event.is_some() {
                     self.settle_event();
                 }
@@ -510,10 +704,12 @@ impl Subscription {
         if !self.idle.pause() {
             return;
         }
+        self.receiver.leave();
         let me = current_thread().id();
         let inbox = Arc::clone(&self.receiver.inbox);
-        inbox.arrivals.prepare(Waiter::this_thread());
+        inbox.await_arrivals(Waiter::this_thread());
         if self.receiver.is_empty() && inbox.state() == InboxState::Open {
+            let deadline = [deadline, self.receiver.next_due()].into_iter().flatten().min();
             self.receiver.engine.clock.park_until(deadline);
         }
         inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Thread(t) if t.id() == me));
@@ -531,13 +727,14 @@ impl Subscription {
     fn settle(&mut self, event: &Arc<EventFd>) {
         let inbox = Arc::clone(&self.receiver.inbox);
         // While the event waits in the cell, it is clear, and whoever brings something sets it.
-        if inbox.arrivals.has(|waiter| matches!(waiter, Waiter::Event(_)))
-            || !self.receiver.is_empty()
+        if !self.receiver.is_empty()
+            || inbox.arrivals.has(|waiter| matches!(waiter, Waiter::Event(_)))
         {
             return;
         }
         event.clear();
-        inbox.arrivals.prepare(Waiter::Event(Arc::clone(event)));
+        inbox.await_arrivals(Waiter::Event(Arc::clone(event)));
+        self.receiver.set_alarm();
         if !self.receiver.is_empty() || inbox.state() != InboxState::Open {
             inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Event(_)));
             event.set();
@@ -571,12 +768,11 @@ impl Drop for Subscription {
         }
         let Receiver { inbox, engine, .. } = &self.receiver;
         let (inbox, engine) = (Arc::clone(inbox), Arc::clone(engine));
-        let unroute = self.unroute.take();
+        let acks = self.receiver.acked.as_ref().map(|acked| Arc::clone(&acked.acks));
+        let home = Arc::clone(&self.home);
         inbox.advance(InboxState::Ended);
         outside_filters(move || {
-            if let Some(unroute) = unroute {
-                unroute(&inbox);
-            }
+            home.leave(&inbox, acks.as_deref());
             // This one takes over from the one that is being dropped and receives no more.
             Receiver::new(Arc::clone(&inbox), engine).discard();
             inbox.wake_all();
@@ -623,7 +819,8 @@ impl<'a> Batch<'a> {
     /// The messages, any number of times.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Message<'_>> {
         let subscription = &*self.subscription;
-        subscription.batch.iter().map(|&address| subscription.receiver.message(address))
+        let messages = subscription.batch.iter().enumerate();
+        messages.map(|(index, &address)| subscription.receiver.message_at(index, address))
     }
 }
 
@@ -633,7 +830,7 @@ impl Batch<'_> {
     pub fn next(&mut self) -> Option<Message<'_>> {
         let address = *self.subscription.batch.get(self.at)?;
         self.at += 1;
-        Some(self.subscription.receiver.message(address))
+        Some(self.subscription.receiver.message_at(self.at - 1, address))
     }
 }
 
@@ -677,9 +874,10 @@ impl futures_core::Stream for Subscription {
                 }
                 Err(TryRecvError::Recv(error)) => return Poll::Ready(self.item_of(error)),
                 Err(TryRecvError::Empty) if attempt == 0 => {
-                    let arrivals = &self.receiver.inbox.arrivals;
-                    arrivals.cancel(|waiter| matches!(waiter, Waiter::Waker(_)));
-                    arrivals.prepare(Waiter::Waker(task.waker().clone()));
+                    let inbox = &self.receiver.inbox;
+                    inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Waker(_)));
+                    inbox.await_arrivals(Waiter::Waker(task.waker().clone()));
+                    self.receiver.set_alarm();
                 }
                 Err(TryRecvError::Empty) => {}
             }

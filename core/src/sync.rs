@@ -193,22 +193,6 @@ mod token {
     }
 }
 
-/// Stores `words`, each with the bits of `tag`, into the first of `slots`. Eight at a time, because
-/// the compiler does not unroll loops over atomics.
-#[inline(always)]
-pub(crate) fn store_all(slots: &[AtomicUsize], words: &[usize], tag: usize, order: Ordering) {
-    let (eights, rest) = words.as_chunks::<8>();
-    let (whole, others) = slots[..words.len()].as_chunks::<8>();
-    for (slots, words) in whole.iter().zip(eights) {
-        for (slot, word) in slots.iter().zip(words) {
-            slot.store(word | tag, order);
-        }
-    }
-    for (slot, word) in others.iter().zip(rest) {
-        slot.store(word | tag, order);
-    }
-}
-
 /// A count that one thread at a time adds to and others may read: no read-modify-write.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);

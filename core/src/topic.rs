@@ -113,7 +113,7 @@ impl Pattern {
     /// `*` that is not a whole segment is the first `*` of that segment.
     pub fn new(pattern: &str) -> Result<Self, InvalidName> {
         check(pattern, true)?;
-        if pattern.contains(ANY) {
+        if pattern.contains('*') && pattern.contains(ANY) {
             Ok(Self(canonical(pattern).into()))
         } else {
             Ok(Self(pattern.into()))
@@ -149,15 +149,26 @@ impl Pattern {
     /// of one segment; does not allocate.
     #[inline]
     pub fn matches(&self, topic: &str) -> bool {
-        let pattern = self.as_str();
-        if pattern == topic {
-            return true;
-        }
-        if pattern.starts_with('*') && is_system(topic) {
-            return false;
-        }
-        matches_from_the_left(pattern.as_bytes(), topic.as_bytes())
+        matches(self.as_str().as_bytes(), topic)
     }
+
+    /// The pattern with this text, which is that of a pattern.
+    pub(crate) fn of_canonical(text: &str) -> Self {
+        debug_assert_eq!(Self::new(text).as_ref().map(Self::as_str), Ok(text));
+        Self(text.into())
+    }
+}
+
+/// As [`Pattern::matches`], for a pattern's text.
+#[inline]
+pub(crate) fn matches(pattern: &[u8], topic: &str) -> bool {
+    if pattern == topic.as_bytes() {
+        return true;
+    }
+    if pattern.first() == Some(&b'*') && is_system(topic) {
+        return false;
+    }
+    matches_from_the_left(pattern, topic.as_bytes())
 }
 
 macro_rules! text_type {
@@ -215,7 +226,30 @@ fn refuse(position: usize, reason: NameRule) -> InvalidName {
 }
 
 /// Finds the leftmost broken rule; looks at no more than the allowed length.
+#[inline]
 fn check(text: &str, wildcards: bool) -> Result<(), InvalidName> {
+    if is_plain(text, wildcards) { Ok(()) } else { check_thoroughly(text, wildcards) }
+}
+
+/// Whether `text` is in order and all ASCII, as most are: quick to say of bytes.
+fn is_plain(text: &str, wildcards: bool) -> bool {
+    if text.len() > MAX_NAME_LEN_BYTES {
+        return false;
+    }
+    let (mut segments, mut segment_start) = (1, 0);
+    for (at, &byte) in text.as_bytes().iter().enumerate() {
+        match byte {
+            b'/' if at == segment_start => return false,
+            b'/' => (segments, segment_start) = (segments + 1, at + 1),
+            b'*' if !wildcards || !is_whole_wildcard(text, segment_start) => return false,
+            b' '..=b'~' => {}
+            _ => return false,
+        }
+    }
+    segment_start < text.len() && segments <= MAX_NAME_SEGMENTS
+}
+
+fn check_thoroughly(text: &str, wildcards: bool) -> Result<(), InvalidName> {
     if text.is_empty() {
         return Err(refuse(0, NameRule::Empty));
     }
@@ -376,6 +410,29 @@ mod tests {
         assert_eq!((bytes.position, bytes.reason), (2, NameRule::NotUtf8));
         let bytes = TopicName::from_bytes(b"\xc3/a").unwrap_err();
         assert_eq!((bytes.position, bytes.reason), (0, NameRule::NotUtf8));
+    }
+
+    /// Goal: what the quick check lets pass, the thorough one does. Method: all texts of up to six
+    /// of the bytes that the rules speak of.
+    #[test]
+    fn the_quick_check_passes_what_the_thorough_one_does() {
+        let mut texts = vec![String::new()];
+        for _ in 0..6 {
+            for wildcards in [false, true] {
+                for text in &texts {
+                    let thorough = check_thoroughly(text, wildcards).is_ok();
+                    assert_eq!(is_plain(text, wildcards), thorough, "{text:?}");
+                }
+            }
+            let longer =
+                |text: &String| ["/", "*", "a", "\u{7f}"].map(|more| format!("{text}{more}"));
+            texts = texts.iter().flat_map(longer).collect();
+        }
+        for segments in [MAX_NAME_SEGMENTS, MAX_NAME_SEGMENTS + 1] {
+            let text = vec!["a"; segments].join("/");
+            assert_eq!(is_plain(&text, false), check_thoroughly(&text, false).is_ok());
+        }
+        assert!(!is_plain("\u{e4}", false), "left to the thorough check");
     }
 
     /// Goal: the longest allowed texts pass.

@@ -29,24 +29,29 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc; // immutable data only: who reads it got it through a Snapshot
 
-use crate::leaf::{Added, Leaf, LeafKind, Removed};
-use crate::overlay::{Overlay, Table, Value};
+use arrayvec::ArrayVec;
+
+use crate::leaf::{Added, Leaf, Removed};
+use crate::leaves::{self, Found, Leaves};
+use crate::overlay::Overlay;
 use crate::path::{
     Follows, Hasher, Path, ROOT_ANCHOR, Step, TopicHashes, Wildcard, anchor_key, counter_key,
 };
+use crate::prefetch;
 use crate::recent::Recent;
+use crate::table::Table;
 use crate::topic::{MAX_NAME_SEGMENTS, Pattern};
 
 /// An immutable set of (pattern, id, value); see the module's head. An id may have several
 /// patterns.
 #[derive(Clone)]
-pub struct Trie<V> {
+pub struct Trie<V: Clone> {
     hasher: Hasher,
-    leaves: Overlay<Leaf<V>>,
-    branches: Overlay<Branch>,
+    leaves: Overlay<Leaves<V>>,
+    branches: Overlay<Table<Branch>>,
     /// How many patterns have a run of a certain length behind a certain anchor, by
     /// [`counter_key`]: tells when a bit of a branch can go.
-    counters: Overlay<u32>,
+    counters: Overlay<Table<u32>>,
     root: Root,
     /// How many (pattern, id) pairs there are.
     len: usize,
@@ -59,9 +64,9 @@ impl<V: Clone> Trie<V> {
     pub fn new() -> Self {
         Self {
             hasher: Hasher::new(u64::MAX),
-            leaves: Overlay::new(),
-            branches: Overlay::new(),
-            counters: Overlay::new(),
+            leaves: Overlay::new(Arc::new(leaves::Builder::new(0, 0).finish())),
+            branches: Overlay::new(Arc::new(Table::of_sorted(0, []))),
+            counters: Overlay::new(Arc::new(Table::of_sorted(0, []))),
             root: Root { runs: 0, counts: [0; MAX_NAME_SEGMENTS] },
             len: 0,
             version: 0,
@@ -76,22 +81,85 @@ impl<V: Clone> Trie<V> {
 
     fn built(mut self, entries: impl IntoIterator<Item = (Pattern, u64, V)>) -> Self {
         let entries = entries.into_iter();
-        self.leaves.reserve(entries.size_hint().0);
+        let (mut all, mut order) = (vec![], Vec::with_capacity(entries.size_hint().0));
+        all.reserve(entries.size_hint().0);
+        let mut text_bytes = 0;
         for (pattern, id, value) in entries {
-            self.add(&pattern, id, value, Write::Build);
+            order.push((Path::of(&pattern, &self.hasher).leaf_key, all.len()));
+            text_bytes += pattern.as_str().len();
+            all.push(Some((pattern, id, value)));
         }
-        self.leaves.shrink();
-        self.branches.shrink();
-        self.counters.shrink();
+        // By key, and then as they came: the last value of an id counts.
+        order.sort_unstable();
+        let mut leaves = leaves::Builder::new(all.len(), text_bytes);
+        let mut edges = vec![];
+        let mut done = 0;
+        for group in order.chunk_by(|(one, _), (other, _)| one == other) {
+            if let Some(&(_, at)) = order.get(done + 2 * BULK_AHEAD) {
+                prefetch::for_read((&raw const all[at]).expose_provenance());
+            }
+            if let Some(&(_, at)) = order.get(done + BULK_AHEAD)
+                && let Some((pattern, ..)) = &all[at]
+            {
+                prefetch::for_read(pattern.as_str().as_ptr().expose_provenance());
+            }
+            done += group.len();
+            let mut shared: Option<Leaf<V>> = None;
+            for &(key, at) in group {
+                let Some((pattern, id, value)) = all[at].take() else { continue };
+                if group.len() == 1 {
+                    self.note_edges(&pattern, &mut edges);
+                    leaves.one(key, &pattern, id, value);
+                    self.len += 1;
+                    continue;
+                }
+                let added = Leaf::added(shared.as_ref(), &pattern, id, value);
+                if added.is_new_pattern {
+                    self.note_edges(&pattern, &mut edges);
+                }
+                self.len += usize::from(added.is_new);
+                shared = Some(added.leaf);
+            }
+            if let (Some(leaf), [(key, _), ..]) = (&shared, group) {
+                leaves.leaf(*key, Found::Shared(leaf));
+            }
+        }
+        self.leaves = Overlay::new(Arc::new(leaves.finish()));
+        edges.sort_unstable_by_key(|edge| edge.counter);
+        let counters = edges.chunk_by(|one, other| one.counter == other.counter);
+        let count = counters.clone().count();
+        let counters = counters.map(|edges| (edges[0].counter, edges.len() as u32));
+        self.counters = Overlay::new(Arc::new(Table::of_sorted(count, counters)));
+        edges.sort_unstable_by_key(|edge| edge.branch);
+        let branches = edges.chunk_by(|one, other| one.branch == other.branch);
+        let count = branches.clone().count();
+        let branches = branches.map(|edges| (edges[0].branch, Branch::of(edges)));
+        self.branches = Overlay::new(Arc::new(Table::of_sorted(count, branches)));
         self.version = 1;
         self
+    }
+
+    /// Counts a pattern in at the root, and notes what else is to be counted.
+    fn note_edges(&mut self, pattern: &Pattern, edges: &mut Vec<Edge>) {
+        if pattern.is_exact() {
+            return;
+        }
+        let path = Path::of(pattern, &self.hasher);
+        self.root.count(&path);
+        edges.extend(path.edges().map(|(step, follows, run_len)| Edge {
+            counter: counter_key(step.anchor, follows, run_len),
+            branch: step.branch,
+            wildcard: step.wildcard,
+            follows,
+            run_len,
+        }));
     }
 
     /// A trie that also has this entry (or has its value replaced); shares nearly everything.
     #[must_use]
     pub fn insert(&self, pattern: &Pattern, id: u64, value: V) -> Self {
         let mut next = self.clone();
-        next.add(pattern, id, value, Write::Change);
+        next.add(pattern, id, value);
         next.note_change(pattern);
         next
     }
@@ -130,16 +198,16 @@ impl<V: Clone> Trie<V> {
         if !topic_hashes.fill(topic, &self.hasher) {
             return;
         }
-        let mut hits = Hits::new();
-        Walk {
+        let mut walk = Walk {
             trie: self,
             topic: &topic_hashes,
-            hits: &mut hits,
+            leaf_keys: ArrayVec::new(),
+            hits: Hits::new(),
             pending: vec![],
             seen: Seen::default(),
-        }
-        .run(topic.starts_with('$'));
-        hits.report(topic, f);
+        };
+        walk.run(topic.starts_with('$'));
+        walk.hits.report(topic, f);
     }
 
     /// The number of (pattern, id) pairs.
@@ -170,9 +238,13 @@ impl<V: Clone> Trie<V> {
     }
 
     /// Whether enough has changed since the last merge for the next to be worth its cost.
+    ///
+    /// Changes cost more the more of them there are, since the caches hold about [`CACHED_CHANGES`];
+    /// beyond, a merge copies 64 entries for each change.
     pub fn needs_merge(&self) -> bool {
         let changes = self.leaves.changes_len().max(self.branches.changes_len());
-        changes > 64 + self.leaves.base_len() / 8
+        let base = self.leaves.base_len();
+        changes > 64 + (base / 8).min(CACHED_CHANGES).max(base / 64)
     }
 
     /// Whether there is anything to merge: values of removed entries are kept until then.
@@ -220,77 +292,50 @@ impl<V: Clone> Trie<V> {
         }
     }
 
-    fn add(&mut self, pattern: &Pattern, id: u64, value: V, write: Write) {
+    fn add(&mut self, pattern: &Pattern, id: u64, value: V) {
         let path = Path::of(pattern, &self.hasher);
-        let Added { leaf, is_new, is_new_pattern } = match self.leaves.get(path.leaf_key) {
-            None => Added {
-                leaf: Leaf::one(pattern.clone(), id, value),
-                is_new: true,
-                is_new_pattern: true,
-            },
-            Some(leaf) => leaf.with(pattern, id, value),
-        };
-        write.put(&mut self.leaves, path.leaf_key, leaf);
+        let before = self.leaves.get(path.leaf_key).map(Found::to_leaf);
+        let Added { leaf, is_new, is_new_pattern } =
+            Leaf::added(before.as_ref(), pattern, id, value);
+        self.leaves.set(path.leaf_key, Some(leaf));
         if is_new_pattern {
-            self.count(&path, write);
+            self.count(&path);
         }
         self.len += usize::from(is_new);
     }
 
     /// Counts the pattern in at every anchor on its path, and sets the bits that this makes true.
-    fn count(&mut self, path: &Path, write: Write) {
-        let mut parent = None;
-        for step in path.steps() {
-            match parent {
-                None => self.root.count(step.run_len),
-                Some(parent) => self.count_at(parent, Follows::Wildcard, step.run_len, write),
+    fn count(&mut self, path: &Path) {
+        self.root.count(path);
+        for (step, follows, run_len) in path.edges() {
+            let key = counter_key(step.anchor, follows, run_len);
+            let count = self.counters.get(key).copied().unwrap_or(0);
+            self.counters.set(key, Some(count + 1));
+            if count == 0 {
+                let mut branch = self.branches.get(step.branch).copied().unwrap_or_default();
+                *branch.lens_mut(step.wildcard, follows) |= 1 << run_len;
+                self.branches.set(step.branch, Some(branch));
             }
-            parent = Some(step);
-        }
-        if let Some(parent) = parent {
-            self.count_at(parent, Follows::End, path.tail_len, write);
-        }
-    }
-
-    fn count_at(&mut self, step: &Step, follows: Follows, run_len: usize, write: Write) {
-        let key = counter_key(step.anchor, follows, run_len);
-        let count = self.counters.get(key).copied().unwrap_or(0);
-        write.put(&mut self.counters, key, count + 1);
-        if count == 0 {
-            let mut branch = self.branches.get(step.branch).copied().unwrap_or_default();
-            *branch.lens_mut(step.wildcard, follows) |= 1 << run_len;
-            write.put(&mut self.branches, step.branch, branch);
         }
     }
 
     /// Undoes [`Trie::count`].
     fn uncount(&mut self, path: &Path) {
-        let mut parent = None;
-        for step in path.steps() {
-            match parent {
-                None => self.root.uncount(step.run_len),
-                Some(parent) => self.uncount_at(parent, Follows::Wildcard, step.run_len),
+        self.root.uncount(path);
+        for (step, follows, run_len) in path.edges() {
+            let key = counter_key(step.anchor, follows, run_len);
+            let count = self.counters.get(key).copied().unwrap_or(0);
+            debug_assert!(count > 0, "a pattern is counted out that was not counted in");
+            if count > 1 {
+                self.counters.set(key, Some(count - 1));
+                continue;
             }
-            parent = Some(step);
+            self.counters.set(key, None);
+            let mut branch = self.branches.get(step.branch).copied().unwrap_or_default();
+            *branch.lens_mut(step.wildcard, follows) &= !(1 << run_len);
+            let is_left = branch != Branch::default();
+            self.branches.set(step.branch, is_left.then_some(branch));
         }
-        if let Some(parent) = parent {
-            self.uncount_at(parent, Follows::End, path.tail_len);
-        }
-    }
-
-    fn uncount_at(&mut self, step: &Step, follows: Follows, run_len: usize) {
-        let key = counter_key(step.anchor, follows, run_len);
-        let count = self.counters.get(key).copied().unwrap_or(0);
-        debug_assert!(count > 0, "a pattern is counted out that was not counted in");
-        if count > 1 {
-            self.counters.set(key, Some(count - 1));
-            return;
-        }
-        self.counters.set(key, None);
-        let mut branch = self.branches.get(step.branch).copied().unwrap_or_default();
-        *branch.lens_mut(step.wildcard, follows) &= !(1 << run_len);
-        let is_left = branch != Branch::default();
-        self.branches.set(step.branch, is_left.then_some(branch));
     }
 
     fn note_change(&mut self, pattern: &Pattern) {
@@ -305,7 +350,7 @@ impl<V: Clone> Default for Trie<V> {
     }
 }
 
-impl<V> fmt::Debug for Trie<V> {
+impl<V: Clone> fmt::Debug for Trie<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Trie")
             .field("len", &self.len)
@@ -320,9 +365,9 @@ impl<V> fmt::Debug for Trie<V> {
 /// It also holds on to the base it replaces. Whoever lets go of a base last frees it, which takes
 /// long if it is large: keep this until [`Merged::replaced_is_unused`] and drop it where that time
 /// does not matter.
-pub struct Merged<V> {
+pub struct Merged<V: Clone> {
     from: Trie<V>,
-    leaves: Arc<Table<Leaf<V>>>,
+    leaves: Arc<Leaves<V>>,
     branches: Arc<Table<Branch>>,
     counters: Arc<Table<u32>>,
 }
@@ -334,7 +379,7 @@ impl<V: Clone> Merged<V> {
     }
 }
 
-impl<V> fmt::Debug for Merged<V> {
+impl<V: Clone> fmt::Debug for Merged<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Merged").field("from", &self.from).finish_non_exhaustive()
     }
@@ -354,22 +399,13 @@ pub struct TrieStats {
     pub changes: usize,
 }
 
-/// How an entry gets into an overlay.
-#[derive(Clone, Copy)]
-enum Write {
-    /// As a change, unseen by the tries this one was made from.
-    Change,
-    /// In place, in a trie that nobody has seen yet.
-    Build,
-}
-
-impl Write {
-    fn put<T: Value>(self, overlay: &mut Overlay<T>, key: u64, value: T) {
-        match self {
-            Self::Change => overlay.set(key, Some(value)),
-            Self::Build => overlay.build(key, value),
-        }
-    }
+/// What one pattern adds to a branch and its counter.
+struct Edge {
+    counter: u64,
+    branch: u64,
+    wildcard: Wildcard,
+    follows: Follows,
+    run_len: usize,
 }
 
 /// Which lengths of runs there are behind the wildcards behind a run: bit n for length n. A run
@@ -383,6 +419,14 @@ struct Branch {
 }
 
 impl Branch {
+    fn of(edges: &[Edge]) -> Self {
+        let mut branch = Self::default();
+        for edge in edges {
+            *branch.lens_mut(edge.wildcard, edge.follows) |= 1 << edge.run_len;
+        }
+        branch
+    }
+
     fn lens_mut(&mut self, behind: Wildcard, follows: Follows) -> &mut u32 {
         match (behind, follows) {
             (Wildcard::One, Follows::End) => &mut self.one_ends,
@@ -390,18 +434,6 @@ impl Branch {
             (Wildcard::Any, Follows::End) => &mut self.any_ends,
             (Wildcard::Any, Follows::Wildcard) => &mut self.any_wildcards,
         }
-    }
-}
-
-impl Value for Branch {
-    fn is_same(&self, other: &Self) -> bool {
-        self == other
-    }
-}
-
-impl Value for u32 {
-    fn is_same(&self, other: &Self) -> bool {
-        self == other
     }
 }
 
@@ -414,60 +446,68 @@ struct Root {
 }
 
 impl Root {
-    fn count(&mut self, run_len: usize) {
-        self.counts[run_len] += 1;
-        self.runs |= 1 << run_len;
+    fn count(&mut self, path: &Path) {
+        if let Some(Step { run_len, .. }) = path.steps().first() {
+            self.counts[*run_len] += 1;
+            self.runs |= 1 << run_len;
+        }
     }
 
-    fn uncount(&mut self, run_len: usize) {
-        self.counts[run_len] -= 1;
-        if self.counts[run_len] == 0 {
-            self.runs &= !(1 << run_len);
+    fn uncount(&mut self, path: &Path) {
+        if let Some(Step { run_len, .. }) = path.steps().first() {
+            self.counts[*run_len] -= 1;
+            if self.counts[*run_len] == 0 {
+                self.runs &= !(1 << run_len);
+            }
         }
     }
 }
 
+/// How many changes a second-level cache holds.
+const CACHED_CHANGES: usize = 1 << 14;
+
 /// How many leaves a match notes without allocating.
 const FIRST_HITS: usize = 8;
 
+/// How many patterns ahead of the one being placed a bulk build fetches.
+const BULK_AHEAD: usize = 12;
+
+/// How many leaves a match begins to look up before it needs the first.
+const AHEAD: usize = 16;
+
 /// The leaves that a topic may reach.
 struct Hits<'t, V> {
-    first: [Option<&'t Leaf<V>>; FIRST_HITS],
-    len: usize,
-    more: Vec<&'t Leaf<V>>,
+    first: ArrayVec<Found<'t, V>, FIRST_HITS>,
+    more: Vec<Found<'t, V>>,
 }
 
 impl<'t, V: Clone> Hits<'t, V> {
     fn new() -> Self {
-        Self { first: [None; FIRST_HITS], len: 0, more: vec![] }
+        Self { first: ArrayVec::new(), more: vec![] }
     }
 
     #[inline(always)]
-    fn push(&mut self, leaf: &'t Leaf<V>) {
-        match self.first.get_mut(self.len) {
-            Some(free) => {
-                *free = Some(leaf);
-                self.len += 1;
-            }
-            None => self.more.push(leaf),
+    fn push(&mut self, leaf: Found<'t, V>) {
+        if let Err(full) = self.first.try_push(leaf) {
+            self.more.push(full.element());
         }
     }
 
     /// Compares the patterns with the topic and calls `f` once for each id.
     #[inline(always)]
     fn report(&self, topic: &str, mut f: impl FnMut(u64, &V)) {
-        let mut ids = [0; FIRST_HITS];
-        let mut count = 0;
-        for leaf in self.first[..self.len].iter().flatten() {
-            match &*leaf.0 {
-                LeafKind::One { pattern, id, value } if self.more.is_empty() => {
-                    if pattern.matches(topic) && !ids[..count].contains(id) {
-                        ids[count] = *id;
-                        count += 1;
-                        f(*id, value);
+        let mut ids = ArrayVec::<u64, FIRST_HITS>::new();
+        for leaf in &self.first {
+            match leaf.single(topic) {
+                Ok(found) if self.more.is_empty() => {
+                    if let Some((id, value)) = found
+                        && !ids.contains(&id)
+                    {
+                        ids.push(id);
+                        f(id, value);
                     }
                 }
-                _ => return self.report_many(topic, &ids[..count], f),
+                _ => return self.report_many(topic, &ids, f),
             }
         }
     }
@@ -476,12 +516,10 @@ impl<'t, V: Clone> Hits<'t, V> {
     #[cold]
     fn report_many(&self, topic: &str, reported: &[u64], mut f: impl FnMut(u64, &V)) {
         let mut found: Vec<(u64, &V)> = vec![];
-        let leaves = self.first[..self.len].iter().flatten().chain(&self.more);
         let mut patterns = 0;
-        for leaf in leaves {
+        for leaf in self.first.iter().chain(&self.more) {
             let before = found.len();
-            leaf.collect(topic, &mut found);
-            let is_several = matches!(&*leaf.0, LeafKind::Collided(_));
+            let is_several = leaf.collect(topic, &mut found);
             patterns += usize::from(found.len() > before) + usize::from(is_several);
         }
         // Within one pattern, an id is there once.
@@ -509,10 +547,12 @@ struct Pending {
 }
 
 /// One match under way.
-struct Walk<'w, 't, V> {
+struct Walk<'w, 't, V: Clone> {
     trie: &'t Trie<V>,
     topic: &'w TopicHashes,
-    hits: &'w mut Hits<'t, V>,
+    /// Leaves whose look-up has begun.
+    leaf_keys: ArrayVec<u64, AHEAD>,
+    hits: Hits<'t, V>,
     pending: Vec<Pending>,
     /// The `**` anchors behind another `**` that were reached.
     seen: Seen,
@@ -560,7 +600,7 @@ fn each_bit(mut bits: u32, mut f: impl FnMut(usize)) {
 
 impl<V: Clone> Walk<'_, '_, V> {
     #[inline(always)]
-    fn run(mut self, is_system: bool) {
+    fn run(&mut self, is_system: bool) {
         let depth = self.topic.depth;
         self.leaf(ROOT_ANCHOR, depth);
         // A wildcard in front does not match a system name.
@@ -571,17 +611,32 @@ impl<V: Clone> Walk<'_, '_, V> {
                 self.branches(next.anchor, position, next.run_lens, next.is_behind_any);
             }
         }
+        self.take_leaves();
     }
 
-    /// Looks up the leaf of the pattern that ends with the topic's last `run_len` segments.
+    /// Begins to look up the leaf of the pattern that ends with the topic's last `run_len` segments.
     #[inline(always)]
     fn leaf(&mut self, anchor: u64, run_len: usize) {
         let run = self.topic.run(self.topic.depth - run_len, run_len);
         let key = self.trie.hasher.key(anchor, run, run_len, Follows::End);
-        if self.trie.leaves.may_have(key)
-            && let Some(leaf) = self.trie.leaves.get(key)
-        {
-            self.hits.push(leaf);
+        if !self.trie.leaves.may_have(key) {
+            return;
+        }
+        self.trie.leaves.fetch(key);
+        if let Err(full) = self.leaf_keys.try_push(key) {
+            self.take_leaves();
+            self.leaf_keys.push(full.element());
+        }
+    }
+
+    /// Ends the look-ups that have begun, and begins to fetch the leaves.
+    #[inline(always)]
+    fn take_leaves(&mut self) {
+        for key in self.leaf_keys.drain(..) {
+            if let Some(leaf) = self.trie.leaves.get(key) {
+                leaf.fetch();
+                self.hits.push(leaf);
+            }
         }
     }
 
@@ -597,6 +652,7 @@ impl<V: Clone> Walk<'_, '_, V> {
         each_bit(run_lens & bits_up_to(self.topic.depth - position), |run_len| {
             likely |= u32::from(self.trie.branches.may_have(key(self, run_len))) << run_len;
         });
+        each_bit(likely, |run_len| self.trie.branches.fetch(key(self, run_len)));
         each_bit(likely, |run_len| {
             let key = key(self, run_len);
             if let Some(&branch) = self.trie.branches.get(key) {

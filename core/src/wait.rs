@@ -79,12 +79,19 @@ impl WaitCell {
     /// Announces a waiter. The caller looks at its condition again afterwards, and sleeps only if
     /// that still does not hold.
     pub fn prepare(&self, waiter: Waiter) {
+        self.prepare_and(waiter, || ());
+    }
+
+    /// The same, and calls `announce` when the waiter can be seen, before the barrier: to say
+    /// elsewhere that there is one.
+    pub fn prepare_and(&self, waiter: Waiter, announce: impl FnOnce()) {
         {
             let mut waiters = self.lock();
             waiters.push(waiter);
             // Relaxed: ordered by the fence below.
             self.armed.store(true, Ordering::Relaxed);
         }
+        announce();
         // SYNC asleep: pairs with the light fence of whoever makes the condition true.
         heavy_fence();
     }

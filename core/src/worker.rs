@@ -17,16 +17,20 @@
 //! | running, with news | its worker, to queued |
 //! | ended: unsubscribed or closed | nobody |
 
+use crate::acks::Acks;
 use crate::breaker::{Breaker, BreakerState};
 use crate::clock::Clock;
 use crate::config::{CircuitBreaker, WaitStrategy};
 use crate::contain::{contain, drop_quietly};
+use crate::error::RecvError;
+use crate::handled::Handled;
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::lane::Next;
 use crate::message::Message;
 use crate::subscription::Receiver;
 use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Counter, Ordering};
+use crate::threads;
 use crate::wait::{Schedule, Waiter};
 use std::any::Any;
 use std::cell::RefCell;
@@ -34,7 +38,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
@@ -52,30 +56,6 @@ const SLICE: usize = 256;
 
 /// Looks in vain at a task's inbox before its worker leaves it.
 const LINGER: u32 = 200;
-
-/// What a handler returned, as text where it failed.
-pub(crate) type Handled = Result<(), String>;
-
-/// What can be returned by a handler: nothing, or a result whose error counts as a failure.
-pub trait HandlerResult {
-    /// Nothing, or why it failed.
-    ///
-    /// # Errors
-    /// The error's text.
-    fn into_handled(self) -> Result<(), String>;
-}
-
-impl HandlerResult for () {
-    fn into_handled(self) -> Result<(), String> {
-        Ok(())
-    }
-}
-
-impl<E: fmt::Display> HandlerResult for Result<(), E> {
-    fn into_handled(self) -> Result<(), String> {
-        self.map_err(|error| error.to_string())
-    }
-}
 
 /// A handler's failure, as it is reported to `on_error`.
 #[derive(Debug, Clone, Copy)]
@@ -95,6 +75,8 @@ pub(crate) type HandlerFn = dyn FnMut(&Message<'_>) -> Handled + Send;
 pub(crate) type OnError = dyn FnMut(HandlerError<'_>) + Send;
 /// A function that is told of losses.
 pub(crate) type OnLagged = dyn FnMut(u64) + Send;
+/// A function that is called around a run of the handler, and calls what it is given.
+pub(crate) type Around = dyn FnMut(&mut dyn FnMut()) + Send;
 
 thread_local! {
     /// The tasks that this thread is inside: the innermost last. There are several where a handler
@@ -130,6 +112,7 @@ struct Running {
     handler: Box<HandlerFn>,
     on_error: Option<Box<OnError>>,
     on_lagged: Option<Box<OnLagged>>,
+    around: Option<Box<Around>>,
     breaker: Breaker,
     /// Dedicated threads wait by themselves.
     idle: Idle,
@@ -145,13 +128,22 @@ impl fmt::Debug for Running {
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) inbox: Arc<Inbox>,
+    pub(crate) acks: Option<Arc<Acks>>,
     pool: std::sync::Weak<Workers>,
     state: AtomicU8,
     /// Taken by whoever made the state ACTIVE; `None` when the task has ended for good.
     running: Mutex<Option<Running>>,
+    /// Whether what it was running with has been dropped, and where that is waited for.
+    is_dropped: Mutex<bool>,
+    dropped: Condvar,
     pub(crate) failures: Counter,
     pub(crate) panics: Counter,
     pub(crate) breaker: AtomicU8,
+}
+
+/// Handlers' panics are caught inside, so no lock is ever poisoned by user code.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How a handler subscription is set up.
@@ -159,6 +151,7 @@ pub(crate) struct TaskConfig {
     pub(crate) handler: Box<HandlerFn>,
     pub(crate) on_error: Option<Box<OnError>>,
     pub(crate) on_lagged: Option<Box<OnLagged>>,
+    pub(crate) around: Option<Box<Around>>,
     pub(crate) breaker: Option<CircuitBreaker>,
     pub(crate) wait: WaitStrategy,
 }
@@ -167,16 +160,20 @@ impl Task {
     pub(crate) fn new(receiver: Receiver, config: TaskConfig, pool: &Arc<Workers>) -> Arc<Self> {
         Arc::new(Self {
             inbox: Arc::clone(&receiver.inbox),
+            acks: receiver.acked.as_ref().map(|acked| Arc::clone(&acked.acks)),
             pool: Arc::downgrade(pool),
             state: AtomicU8::new(IDLE),
             running: Mutex::new(Some(Running {
+                idle: Idle::for_queue(config.wait, receiver.inbox.capacity),
                 receiver,
                 handler: config.handler,
                 on_error: config.on_error,
                 on_lagged: config.on_lagged,
+                around: config.around,
                 breaker: Breaker::new(config.breaker),
-                idle: Idle::new(config.wait),
             })),
+            is_dropped: Mutex::new(false),
+            dropped: Condvar::new(),
             failures: Counter::default(),
             panics: Counter::default(),
             breaker: AtomicU8::new(BreakerState::Closed as u8),
@@ -192,8 +189,7 @@ impl Task {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
-        // Handlers' panics are caught inside, so the lock is never poisoned by user code.
-        self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.running)
     }
 
     /// Whether the calling thread is inside this task's handler.
@@ -202,8 +198,9 @@ impl Task {
     }
 
     /// Ends the task: its handler does not run any more when this returns, except when it is the
-    /// handler that calls; then it does not run again. False if it was still running at
-    /// `deadline`.
+    /// handler that calls; then it does not run again. It has been dropped as well, except when a
+    /// handler calls: that must not wait for what was captured, which may be waiting for it. False
+    /// if it was still running at `deadline`.
     pub(crate) fn end(&self, deadline: Option<Instant>) -> bool {
         self.inbox.advance(InboxState::Ended);
         self.inbox.wake_all();
@@ -211,7 +208,7 @@ impl Task {
             // Its worker looks at the inbox's state when the handler has returned.
             return true;
         }
-        let mut running = loop {
+        let running = loop {
             match self.running.try_lock() {
                 Ok(running) => break running,
                 Err(std::sync::TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
@@ -222,7 +219,23 @@ impl Task {
                 }
             }
         };
-        self.finish(&mut running);
+        self.finish(running);
+        INSIDE.with_borrow(|inside| !inside.is_empty()) || self.wait_for_drop(deadline)
+    }
+
+    /// Waits until what the task was running with has been dropped, perhaps by another thread.
+    fn wait_for_drop(&self, deadline: Option<Instant>) -> bool {
+        let mut is_dropped = lock(&self.is_dropped);
+        while !*is_dropped {
+            is_dropped = match deadline.map(|d| d.saturating_duration_since(Instant::now())) {
+                None => self.dropped.wait(is_dropped).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => return false,
+                Some(left) => {
+                    let waited = self.dropped.wait_timeout(is_dropped, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
         true
     }
 
@@ -242,20 +255,27 @@ impl Task {
     }
 
     /// Drops what the task was running with: queued messages are thrown away, the handler dropped.
-    fn finish(&self, running: &mut Option<Running>) {
+    /// Without the lock: what a handler has captured may wait for another one, which may be ending
+    /// this task.
+    fn finish(&self, mut running: MutexGuard<'_, Option<Running>>) {
         self.state.store(ENDED, Ordering::Release);
-        if let Some(mut ended) = running.take() {
+        let ended = running.take();
+        drop(running);
+        if let Some(mut ended) = ended {
             // What the handler has captured may end subscriptions when it is dropped, this one too.
             let _inside = InsideHandler::enter(self.inbox.id);
             ended.receiver.discard();
             // What panics when it is dropped harms nobody else, nor what is dropped with it.
-            let Running { handler, on_error, on_lagged, .. } = ended;
+            let Running { handler, on_error, on_lagged, around, .. } = ended;
             let quiet = contain(|| drop(handler))
                 & contain(|| drop(on_error))
-                & contain(|| drop(on_lagged));
+                & contain(|| drop(on_lagged))
+                & contain(|| drop(around));
             if !quiet {
                 tracing::error!(subscription = self.inbox.id, "what a handler captured panicked");
             }
+            *lock(&self.is_dropped) = true;
+            self.dropped.notify_all();
         }
     }
 
@@ -265,73 +285,141 @@ impl Task {
         let mut after = After::More;
         if let Some(running) = guard.as_mut() {
             match running.breaker.admits(clock.now(), most) {
-                Ok(admitted) => after = self.handle_up_to(admitted, running, clock),
+                Ok(admitted) => after = self.handle_within(admitted, running, clock),
                 Err(until) => after = After::Pause(until),
             }
             self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
         }
         // Also where that was the last message there is: somebody waits for the handler's end.
         if guard.is_none() || self.inbox.state() == InboxState::Ended {
-            self.finish(&mut guard);
-            drop(guard);
+            self.finish(guard);
             self.inbox.wake_all();
             return After::Ended;
         }
         after
     }
 
+    /// Handles up to `most` messages inside the function that was given to go around that.
+    fn handle_within(&self, most: usize, running: &mut Running, clock: &Clock) -> After {
+        let Some(mut around) = running.around.take() else {
+            return self.handle_up_to(most, running, clock);
+        };
+        let mut after = After::Empty(0);
+        // It may be costly, so not for nothing.
+        if !running.receiver.is_empty() {
+            let mut run = || after = self.handle_up_to(most, running, clock);
+            if !contain(|| around(&mut run)) {
+                tracing::error!(
+                    subscription = self.inbox.id,
+                    "what goes around a handler panicked"
+                );
+            }
+        } else {
+            running.receiver.leave();
+        }
+        running.around = Some(around);
+        after
+    }
+
     /// Handles up to `left` messages, as long as the subscription has not ended.
-    fn handle_up_to(&self, mut left: usize, running: &mut Running, clock: &Clock) -> After {
+    fn handle_up_to(&self, most: usize, running: &mut Running, clock: &Clock) -> After {
+        let mut left = most;
         self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
         let _inside = InsideHandler::enter(self.inbox.id);
-        while left > 0 && self.inbox.state() != InboxState::Ended {
-            running.receiver.done_with_older();
-            match running.receiver.next(left) {
-                Next::Record(address) => {
-                    left -= 1;
-                    // The slot is free as soon as the handler has the message.
-                    running.receiver.release();
-                    if !self.handle(running, address, clock) {
-                        break;
-                    }
+        if running.receiver.is_settled_later() {
+            return self.handle_acked(most, running, clock);
+        }
+        let Running { receiver, handler, on_error, on_lagged, breaker, .. } = running;
+        let mut admitted = true;
+        while left > 0 && admitted && self.inbox.state() != InboxState::Ended {
+            // The place is free as soon as the handler has the message.
+            let handled = receiver.poll::<true>(left, |message| {
+                let handled = self.handle(handler, on_error, message);
+                admitted = breaker.record(handled == Handled::Success, || clock.now());
+                admitted && self.inbox.state() != InboxState::Ended
+            });
+            match handled {
+                Ok(0) => {
+                    receiver.leave();
+                    return After::Empty(most - left);
                 }
-                Next::Lagged(lost) => tell_loss(self.inbox.id, &mut running.on_lagged, lost),
-                Next::Empty | Next::CaughtUp => {
-                    running.receiver.done_with_all();
-                    return After::Empty;
-                }
+                Ok(count) => left -= count,
+                Err(RecvError::Lagged(lost)) => tell_loss(self.inbox.id, on_lagged, lost),
+                // Nothing else is told by a poll.
+                Err(_) => break,
             }
         }
         After::More
     }
 
-    /// Runs the handler on one message. False if the breaker has opened.
+    /// The same where messages are settled by what the handler returns.
+    #[cold]
+    #[inline(never)]
+    fn handle_acked(&self, most: usize, running: &mut Running, clock: &Clock) -> After {
+        let Running { receiver, handler, on_error, on_lagged, breaker, .. } = running;
+        let mut left = most;
+        let mut after = After::More;
+        while left > 0 && self.inbox.state() != InboxState::Ended {
+            receiver.done_with_older();
+            match receiver.next(left) {
+                Next::Record(address) => {
+                    left -= 1;
+                    // The place is free as soon as the handler has the message.
+                    receiver.release();
+                    let handled = self.handle(handler, on_error, receiver.message(address));
+                    receiver.settle(address, &handled);
+                    if !breaker.record(handled == Handled::Success, || clock.now()) {
+                        break;
+                    }
+                }
+                Next::Lagged(lost) => tell_loss(self.inbox.id, on_lagged, lost),
+                Next::Empty | Next::CaughtUp => {
+                    receiver.leave();
+                    after = After::Empty(most - left);
+                    break;
+                }
+            }
+        }
+        receiver.end_slice();
+        after
+    }
+
+    /// Runs the handler on one message; what becomes of it, which is a reason to try again where
+    /// the handler panicked.
     #[inline]
-    fn handle(&self, running: &mut Running, address: usize, clock: &Clock) -> bool {
-        let message = running.receiver.message(address);
-        let handler = &mut running.handler;
+    fn handle(
+        &self,
+        handler: &mut HandlerFn,
+        on_error: &mut Option<Box<OnError>>,
+        message: Message<'_>,
+    ) -> Handled {
         match catch_unwind(AssertUnwindSafe(|| handler(&message))) {
-            Ok(Ok(())) => running.breaker.record(true, || clock.now()),
-            Ok(Err(reason)) => {
+            Ok(Handled::Success) => Handled::Success,
+            Ok(failed) => {
                 self.failures.add(1);
-                report(self.inbox.id, &mut running.on_error, message, &reason, false);
-                running.breaker.record(false, || clock.now())
+                if let Handled::Retry { reason } | Handled::DeadLetter { reason } = &failed {
+                    report(self.inbox.id, on_error, message, reason, false);
+                }
+                failed
             }
             Err(panic) => {
                 self.failures.add(1);
                 self.panics.add(1);
-                let reason = panic_text(&*panic);
-                report(self.inbox.id, &mut running.on_error, message, reason, true);
+                let failed = Handled::retry(panic_text(&*panic));
+                report(self.inbox.id, on_error, message, panic_text(&*panic), true);
                 drop_quietly(panic);
-                running.breaker.record(false, || clock.now())
+                failed
             }
         }
     }
 
     /// Goes to sleep until something arrives; false if it has already.
     fn sleep(self: &Arc<Self>) -> bool {
-        self.inbox.arrivals.prepare(Waiter::Work(Arc::clone(self) as _));
-        let is_empty = self.lock().as_mut().is_none_or(|running| running.receiver.is_empty());
+        self.inbox.await_arrivals(Waiter::Work(Arc::clone(self) as _));
+        let is_empty = self.lock().as_mut().is_none_or(|running| {
+            running.receiver.set_alarm();
+            running.receiver.is_empty()
+        });
         if !is_empty || self.inbox.state() == InboxState::Ended {
             self.inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Work(_)));
             return false;
@@ -349,15 +437,20 @@ impl Task {
                 After::Ended => return,
                 After::More => {}
                 After::Pause(until) => self.pause(clock, until),
-                After::Empty => {
+                After::Empty(handled) => {
                     if closed {
-                        let mut running = self.lock();
-                        return self.finish(&mut running);
+                        return self.finish(self.lock());
                     }
-                    let park = self.lock().as_mut().is_some_and(|running| running.idle.pause());
+                    let park = self.lock().as_mut().is_some_and(|running| {
+                        running.idle.found(handled);
+                        running.idle.pause()
+                    });
                     if park {
-                        self.inbox.arrivals.prepare(Waiter::this_thread());
-                        let is_empty = self.lock().as_mut().is_none_or(|r| r.receiver.is_empty());
+                        self.inbox.await_arrivals(Waiter::this_thread());
+                        let is_empty = self.lock().as_mut().is_none_or(|running| {
+                            running.receiver.set_alarm();
+                            running.receiver.is_empty()
+                        });
                         if is_empty && self.inbox.state() == InboxState::Open {
                             thread::park();
                         }
@@ -370,7 +463,7 @@ impl Task {
                 }
             }
             if let Some(running) = self.lock().as_mut() {
-                running.idle.found();
+                running.idle.found(SLICE);
             }
         }
     }
@@ -424,7 +517,8 @@ impl Schedule for Task {
 enum After {
     /// There is more: queue it again.
     More,
-    Empty,
+    /// All that had come was handled: so many.
+    Empty(usize),
     /// Its breaker is open until then.
     Pause(Duration),
     Ended,
@@ -565,7 +659,7 @@ impl Workers {
     ) -> std::io::Result<Thread> {
         *self.alive() += 1;
         let pool = Arc::clone(self);
-        let spawned = thread::Builder::new().name(name).spawn(move || {
+        let spawned = threads::spawn(name, move || {
             /// Counts the thread as gone, however it goes.
             struct Leaving(Arc<Workers>);
             impl Drop for Leaving {
@@ -703,40 +797,34 @@ impl Workers {
 
     /// Runs a task until it is empty and stays so for a little, or others wait.
     fn run(&self, task: &Arc<Task>) -> After {
-        let mut idle = Idle::new(WaitStrategy::BusySpin);
+        let mut idle = Idle::for_queue(WaitStrategy::BusySpin, task.inbox.capacity);
         let mut looks = 0;
         loop {
             match task.run(&self.clock, SLICE) {
                 After::More => {
-                    idle.found();
+                    idle.found(SLICE);
                     looks = 0;
                     if self.queued.load(Ordering::Relaxed) > 0 {
                         return After::More;
                     }
                 }
-                After::Empty if looks < LINGER && self.queued.load(Ordering::Relaxed) == 0 => {
-                    looks += 1;
+                After::Empty(handled)
+                    if looks < LINGER && self.queued.load(Ordering::Relaxed) == 0 =>
+                {
+                    idle.found(handled);
+                    looks = if handled > 0 { 0 } else { looks + 1 };
                     idle.pause();
-                    if self.lingers_in_vain(task) {
-                        continue;
-                    }
-                    idle.found();
-                    looks = 0;
                 }
                 after => return after,
             }
         }
     }
 
-    fn lingers_in_vain(&self, task: &Task) -> bool {
-        task.lock().as_mut().is_none_or(|running| running.receiver.is_empty())
-    }
-
     fn settle(&self, task: Arc<Task>, after: After) {
         match after {
             After::Ended => {}
             After::More => self.requeue(task),
-            After::Empty => {
+            After::Empty(_) => {
                 if !task.sleep() && task.state.load(Ordering::Acquire) != ENDED {
                     self.requeue(task);
                 }

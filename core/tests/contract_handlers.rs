@@ -201,7 +201,7 @@ fn a_failing_or_panicking_handler_harms_nobody_and_is_reported() {
             let reported = told.recv_timeout(LONG).unwrap();
             assert_eq!(reported, (offset, reason.to_owned(), panicked), "{place}");
         }
-        failing.unsubscribe();
+        failing.unsubscribe().unwrap();
         assert!(told.try_recv().is_err(), "message 6 was handled");
         publish(&broker, "a", 7);
         wait_for(&others, 7);
@@ -443,7 +443,7 @@ fn a_paused_handler_ends_at_once() {
         broker.publish("a", "x").unwrap();
         watchdog.until("all are open", || calls.load(Ordering::SeqCst) == 3);
         let began = Instant::now();
-        unsubscribed.unsubscribe();
+        unsubscribed.unsubscribe().unwrap();
         assert!(timed.unsubscribe_timeout(Duration::from_secs(5)).is_ok());
         let report = broker.close(Duration::from_secs(5));
         assert!(!report.handler_running, "{place}");
@@ -496,7 +496,7 @@ fn a_handler_may_subscribe() {
                 publish(&inside, "b", 7);
                 assert_eq!(number(pulled.recv().unwrap().payload()), 7);
                 wait_for(&others, 7);
-                handled.unsubscribe();
+                handled.unsubscribe().unwrap();
                 tell.send(0).unwrap();
             })
             .unwrap();
@@ -528,7 +528,7 @@ fn a_handler_may_unsubscribe_itself() {
                         if drops {
                             drop(own);
                         } else {
-                            own.unsubscribe();
+                            own.unsubscribe().unwrap();
                         }
                     }
                 })
@@ -566,9 +566,9 @@ fn a_handler_may_unsubscribe_another_that_is_running() {
         let _self = setup(broker.subscription("a"))
             .handler(move |_| {
                 let other = slot.lock().unwrap().take().unwrap();
-                let other = other.unsubscribe_timeout(Duration::ZERO).unwrap_err();
+                let other = other.unsubscribe_timeout(Duration::ZERO).unwrap_err().subscription;
                 tell.send(1).unwrap();
-                other.unsubscribe();
+                other.unsubscribe().unwrap();
                 tell.send(u64::from(running.load(Ordering::SeqCst))).unwrap();
             })
             .unwrap();
@@ -671,13 +671,13 @@ fn unsubscribe_returns_only_when_the_handler_does_not_run_any_more() {
         enters.recv_timeout(LONG).unwrap();
         let began = Instant::now();
         let timeout = Duration::from_millis(30);
-        let subscription = subscription.unsubscribe_timeout(timeout).unwrap_err();
+        let subscription = subscription.unsubscribe_timeout(timeout).unwrap_err().subscription;
         assert!(began.elapsed() >= timeout);
         assert_eq!(broker.publish("a", "x").unwrap().matched, 0, "it is unsubscribed already");
         let returned = Arc::new(AtomicBool::new(false));
         let returns = Arc::clone(&returned);
         let waiter = thread::spawn(move || {
-            subscription.unsubscribe();
+            subscription.unsubscribe().unwrap();
             returns.store(true, Ordering::SeqCst);
         });
         for _ in 0..1000 {
@@ -711,7 +711,7 @@ fn a_late_unsubscription_leaves_the_name_to_its_new_owner() {
         .unwrap();
     broker.publish("a", "x").unwrap();
     enters.recv_timeout(LONG).unwrap();
-    let old = old.unsubscribe_timeout(Duration::ZERO).unwrap_err();
+    let old = old.unsubscribe_timeout(Duration::ZERO).unwrap_err().subscription;
     let new = broker.subscription("a").name("n").open().unwrap();
     gate.open();
     drop(old);
@@ -847,7 +847,7 @@ fn a_stuck_handler_with_block_is_left_behind_when_it_is_unsubscribed() {
     publish(&broker, "a", 1);
     thread::scope(|scope| {
         let publisher = scope.spawn(|| broker.publish("a", "x").unwrap());
-        let late = stuck.unsubscribe_timeout(Duration::from_millis(10)).unwrap_err();
+        let late = stuck.unsubscribe_timeout(Duration::from_millis(10)).unwrap_err().subscription;
         assert_eq!(publisher.join().unwrap().matched, 0, "woken though the handler is stuck");
         gate.open();
         drop(late);

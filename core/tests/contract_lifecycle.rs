@@ -252,7 +252,7 @@ fn dropping_all_handles_closes_the_broker() {
     assert_eq!(loan.commit().unwrap_err().reason, PublishError::Closed);
     assert_eq!(subscription.recv().unwrap().payload(), b"one clone is left");
     assert_eq!(subscription.recv().unwrap_err(), RecvError::Closed);
-    handler.unsubscribe();
+    handler.unsubscribe().unwrap();
     drop((subscription, topic));
 }
 
@@ -283,7 +283,7 @@ fn child(
     assert_eq!(loan.commit().expect_err("forked").reason, forked);
     assert_eq!(broker.close(LONG), CloseReport::default());
     if let Some(handler) = handler {
-        handler.unsubscribe();
+        handler.unsubscribe().expect("outside a filter");
     }
     drop(subscription);
     drop(broker);
@@ -392,7 +392,7 @@ fn subscribe_and_unsubscribe_leave_no_memory_behind() {
             }
             drop(subscription);
             if n.is_multiple_of(100) {
-                broker.subscription("a/*").handler(|_| ()).unwrap().unsubscribe();
+                broker.subscription("a/*").handler(|_| ()).unwrap().unsubscribe().unwrap();
             }
         };
         (0..cycles / 4).for_each(cycle);
@@ -494,7 +494,7 @@ fn extra_workers_leave_when_stuck_handlers_return() {
     in_a_process_of_its_own("extra_workers_leave_when_stuck_handlers_return", || {
         let watchdog = watchdog::watch(60);
         let broker = Broker::builder().workers(1).build().unwrap();
-        broker.subscription("warm").handler(|_| ()).unwrap().unsubscribe();
+        broker.subscription("warm").handler(|_| ()).unwrap().unsubscribe().unwrap();
         let threads = entries("/proc/self/task");
         let stuck = Arc::new(AtomicUsize::new(0));
         let release = Arc::new(AtomicBool::new(false));

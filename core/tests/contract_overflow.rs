@@ -316,6 +316,90 @@ fn block_never_drops_before_its_timeout_and_then_does() {
     assert_eq!(outcome(&publish(&topic, 9)), (1, 1, 0), "it recovers");
 }
 
+/// Goal: each subscription that blocks has a waiting time of its own: what a publisher waited for one
+/// does not count for another. Method: the second becomes full while the first is waited for.
+#[test]
+fn what_was_waited_for_one_subscription_does_not_count_for_another() {
+    let watchdog = watchdog::watch(60);
+    let (timeout_ms, step_ms) = (1000, 100);
+    for loaned in [false, true] {
+        let clock = TestClock::new();
+        let broker = Broker::builder().clock(&clock).build().unwrap();
+        let mut patient = open(&broker, Overflow::Block { timeout: None }, 1);
+        let block = Overflow::Block { timeout: Some(Duration::from_millis(timeout_ms)) };
+        let builder = broker.subscription("a").pattern("b").overflow(block).capacity(1);
+        let mut strict = builder.open().unwrap();
+        let (topic, other) = (broker.topic("a").unwrap(), broker.topic("b").unwrap());
+        publish(&topic, 0);
+        assert_eq!(take(&mut strict), Ok(Message(0)));
+        let elapsed_ms = AtomicU64::new(0);
+        let advance = |by_ms| {
+            elapsed_ms.fetch_add(by_ms, Ordering::SeqCst);
+            clock.advance(Duration::from_millis(by_ms));
+        };
+        let done = AtomicBool::new(false);
+        let (receipt, dropped_ms) = thread::scope(|scope| {
+            let publisher = scope.spawn(|| {
+                let receipt = if loaned {
+                    let mut loan = topic.loan(8).unwrap();
+                    loan.copy_from_slice(&1_u64.to_le_bytes());
+                    loan.commit().unwrap()
+                } else {
+                    publish(&topic, 1)
+                };
+                let dropped_ms = elapsed_ms.load(Ordering::SeqCst);
+                done.store(true, Ordering::Release);
+                (receipt, dropped_ms)
+            });
+            for _ in 0..200 {
+                assert_eq!(topic.try_publish("other").unwrap_err(), PublishError::WouldBlock);
+                thread::yield_now();
+            }
+            publish(&other, 7);
+            advance(2 * timeout_ms);
+            assert_eq!(take(&mut patient), Ok(Message(0)));
+            // Long enough for a publisher that drops at once to be seen doing so.
+            let started = Instant::now();
+            watchdog.until("the publisher has had time to drop", || {
+                done.load(Ordering::Acquire) || started.elapsed() > Duration::from_millis(300)
+            });
+            while !publisher.is_finished() {
+                advance(step_ms);
+                (0..20).for_each(|_| thread::yield_now());
+            }
+            publisher.join().unwrap()
+        });
+        assert_eq!(outcome(&receipt), (2, 1, 1));
+        assert!(dropped_ms + step_ms >= 3 * timeout_ms, "dropped after {dropped_ms} ms");
+    }
+}
+
+/// Goal: subscriptions that are full together are waited for together, not one after the other.
+#[test]
+fn waiting_for_several_subscriptions_takes_as_long_as_for_the_most_patient() {
+    let _watchdog = watchdog::watch(60);
+    let clock = TestClock::new();
+    let broker = Broker::builder().clock(&clock).build().unwrap();
+    let block = |ms| Overflow::Block { timeout: Some(Duration::from_millis(ms)) };
+    let _full = [1000, 900, 800].map(|ms| open(&broker, block(ms), 1));
+    let topic = broker.topic("a").unwrap();
+    publish(&topic, 0);
+    let elapsed_ms = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let publisher = scope.spawn(|| (publish(&topic, 1), elapsed_ms.load(Ordering::SeqCst)));
+        while !publisher.is_finished() {
+            assert!(elapsed_ms.load(Ordering::SeqCst) < 1_000_000, "it waits for ever");
+            elapsed_ms.fetch_add(1, Ordering::SeqCst);
+            clock.advance(Duration::from_millis(1));
+            (0..20).for_each(|_| thread::yield_now());
+        }
+        let (receipt, _) = publisher.join().unwrap();
+        assert_eq!(outcome(&receipt), (3, 0, 3));
+    });
+    let metrics = broker.metrics();
+    assert!(metrics.subscriptions.iter().all(|each| each.dropped_timeout == 1));
+}
+
 /// Goal: a blocking subscription with a filter is waited for only where it wants the message.
 #[test]
 fn block_does_not_wait_for_what_its_filter_does_not_want() {
@@ -576,4 +660,31 @@ proptest! {
             prop_assert_eq!(subscription.queued(), model.queued() as u64);
         }
     }
+}
+
+/// Goal: a publisher that waits for room goes on when what fills the queue has expired, though
+/// nothing of it is delivered.
+#[test]
+fn a_publisher_that_waits_goes_on_when_what_was_queued_expires() {
+    let watchdog = watchdog::watch(60);
+    let broker = Broker::builder().shards(1).memory_budget(1 << 18).build().unwrap();
+    let mut subscription = open(&broker, Overflow::Block { timeout: None }, 4);
+    let (topic, other) = (broker.topic("a").unwrap(), broker.topic("b").unwrap());
+    (0..4).for_each(|n| _ = publish(&topic, n));
+    thread::scope(|scope| {
+        let publisher = scope.spawn(|| publish(&topic, 4));
+        let payload = [0; 1000];
+        for _ in 0..1000 {
+            other.publish(&payload).unwrap();
+        }
+        // By then it sleeps, as a rule; if not, it finds the room by itself.
+        let asked = Instant::now();
+        watchdog.until("the publisher has had time to sleep", || {
+            asked.elapsed() > Duration::from_millis(20)
+        });
+        assert_eq!(take(&mut subscription), Ok(Lost(4)));
+        let received = subscription.recv().map(|message| number(message.payload()));
+        assert_eq!(received, Ok(4));
+        assert_eq!(publisher.join().unwrap().offset, 4);
+    });
 }

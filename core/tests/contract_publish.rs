@@ -5,11 +5,11 @@ mod watchdog;
 
 use slipring::{
     Broker, ConfigError, InvalidMessage, NameRule, NewMessage, Overflow, PublishError, RecvError,
-    Sequencer, Subscription, Ticket, Topic, TryRecvError,
+    Sequencer, Subscription, Ticket, Topic, TryRecvError, UnsubscribeReason,
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -688,6 +688,42 @@ fn closing_the_broker_from_inside_a_filter_does_not_hang() {
     };
     let _subscription = broker.subscription("a").filter_fn(filter).open().unwrap();
     broker.publish("a", "x").unwrap();
+}
+
+/// Goal: a filter cannot wait for a handler, since that may wait for the shard that the filter holds:
+/// it is refused, and the subscription goes on.
+#[test]
+fn unsubscribing_from_inside_a_filter_is_refused_and_does_not_hang() {
+    let watchdog = watchdog::watch(30);
+    let broker = Broker::in_memory();
+    let handled = std::sync::Arc::new(AtomicU64::new(0));
+    let counter = std::sync::Arc::clone(&handled);
+    let handler = broker
+        .subscription("a")
+        .handler(move |_| {
+            counter.fetch_add(1, Ordering::AcqRel);
+        })
+        .unwrap();
+    let handler = std::sync::Arc::new(std::sync::Mutex::new(Some(handler)));
+    let inside = std::sync::Arc::clone(&handler);
+    let filter = move |_: &slipring::Message<'_>| {
+        let mut handler = inside.lock().unwrap();
+        let refused = handler.take().unwrap().unsubscribe().unwrap_err();
+        assert_eq!(refused.reason, UnsubscribeReason::InsideFilter);
+        let refused = refused.subscription.unsubscribe_timeout(Duration::ZERO).unwrap_err();
+        assert_eq!(refused.reason, UnsubscribeReason::InsideFilter);
+        assert_eq!(refused.to_string(), "a filter function may not call the broker");
+        *handler = Some(refused.subscription);
+        true
+    };
+    let filtered = broker.subscription("a").filter_fn(filter).open().unwrap();
+    for n in 1..=3 {
+        broker.publish("a", "x").unwrap();
+        watchdog.until("the handler has run", || handled.load(Ordering::Acquire) == n);
+    }
+    assert_eq!(filtered.queued(), 3, "no assertion failed in the filter");
+    handler.lock().unwrap().take().unwrap().unsubscribe().unwrap();
+    assert_eq!(broker.publish("a", "x").unwrap().matched, 0, "the filter has nothing to refuse");
 }
 
 /// Goal: topics and brokers are shared by reference between threads.

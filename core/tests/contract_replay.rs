@@ -9,6 +9,7 @@ use slipring::{
     TryRecvError, WhenFull,
 };
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -141,6 +142,82 @@ fn a_filter_applies_to_the_past() {
         publish(&broker, "a", 42);
         publish(&broker, "a", 43);
         assert_eq!(drain(&mut third).0, [42]);
+    }
+}
+
+/// Goal: looking for the last few messages ends where there can be no more, also if they are fewer
+/// than were asked for. Method: many searches beside a long log of other topics, which would take
+/// minutes if each read it.
+#[test]
+fn the_last_few_of_a_quiet_topic_are_found_without_reading_the_log() {
+    let _watchdog = watchdog::watch(60);
+    let broker = Broker::in_memory();
+    let loud = broker.topic("loud").unwrap();
+    broker.topic("silent").unwrap();
+    let payloads: Vec<_> = (0..1000_u64).map(u64::to_le_bytes).collect();
+    let batch: Vec<_> = payloads.iter().map(|payload| NewMessage::new(payload)).collect();
+    for _ in 0..300 {
+        loud.publish_batch(&batch).unwrap();
+    }
+    publish(&broker, "quiet", 1);
+    publish(&broker, "quiet", 2);
+    let retained: u64 = broker.metrics().shards.iter().map(|shard| shard.retained).sum();
+    assert_eq!(retained, 300_002);
+    for _ in 0..2000 {
+        let quiet = broker.subscription("quiet").pattern("silent").start(Start::Last(10));
+        assert_eq!(drain(&mut quiet.open().unwrap()), (vec![1, 2], 0));
+        let nothing = broker.subscription("nobody/*").start(Start::Last(1));
+        assert_eq!(drain(&mut nothing.open().unwrap()), (vec![], 0));
+    }
+}
+
+/// Goal: a filter that takes long in a replay delays nobody's memory: what expires meanwhile goes
+/// back. Method: the filter does not return until twenty budgets have been published.
+#[test]
+fn memory_is_reclaimed_while_a_filter_is_stuck_in_a_replay() {
+    for start in [Start::Earliest, Start::Last(usize::MAX)] {
+        let watchdog = watchdog::watch(60);
+        const BUDGET: usize = 1 << 20;
+        let broker = Broker::builder().memory_budget(BUDGET).build().unwrap();
+        (0..100).for_each(|n| publish(&broker, "a", n));
+        let (is_stuck, go_on) =
+            (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (stuck, gone_on) = (Arc::clone(&is_stuck), Arc::clone(&go_on));
+        let filter = move |_: &slipring::Message<'_>| {
+            // The first call alone: the publishing side asks as well.
+            while !stuck.swap(true, Ordering::AcqRel) || thread::current().name() == Some("replay")
+            {
+                if gone_on.load(Ordering::Acquire) {
+                    break;
+                }
+                thread::yield_now();
+            }
+            true
+        };
+        let reader = broker.clone();
+        let replay = move || {
+            let builder = reader.subscription("a").start(start).filter_fn(filter);
+            let mut subscription = builder.open().unwrap();
+            let (received, lost) = drain(&mut subscription);
+            received.len() as u64 + lost
+        };
+        let replay = thread::Builder::new().name("replay".into()).spawn(replay).unwrap();
+        watchdog.until("the filter is asked", || is_stuck.load(Ordering::Acquire));
+        let topic = broker.topic("b").unwrap();
+        let payload = [0; 1000];
+        let mut most = 0;
+        for _ in 0..20 * BUDGET / payload.len() {
+            topic.publish(&payload).unwrap();
+            most = most.max(broker.metrics().chunk_bytes);
+        }
+        go_on.store(true, Ordering::Release);
+        let told = replay.join().unwrap();
+        // What expires while the last ones are looked for is gone before the subscription begins.
+        let expected = if start == Start::Earliest { 100 } else { 0 };
+        assert_eq!(told, expected, "each is delivered or told as lost");
+        // Other tests of this process pin the same epochs for a moment: it need not be little, but
+        // far from all that was published.
+        assert!(most < 10 * BUDGET as u64, "{most} bytes of a budget of {BUDGET}");
     }
 }
 

@@ -288,7 +288,7 @@ fn names_are_unique_and_checked() {
     drop(first);
     let handler = broker.subscription("a").name("orders.v1_~+%-").handler(|_| ()).unwrap();
     assert_eq!(open("orders.v1_~+%-").unwrap_err(), SubscribeError::NameInUse);
-    handler.unsubscribe();
+    handler.unsubscribe().unwrap();
     assert!(open("orders.v1_~+%-").is_ok() && open(&longest).is_ok());
     let too_long = format!("{longest}x");
     for (name, position) in [("", 0), ("a b", 1), ("a/b", 1), ("ä", 0), (&*too_long, 255)] {

@@ -353,7 +353,7 @@ fn what_is_left_of_a_handler_at_its_end_is_discarded() {
     watchdog.until("it has taken the first", || handler.queued() == 0);
     (1..=8).for_each(|_| _ = topic.publish("1 to 8").unwrap());
     let id = handler.id();
-    let handler = handler.unsubscribe_timeout(Duration::ZERO).unwrap_err();
+    let handler = handler.unsubscribe_timeout(Duration::ZERO).unwrap_err().subscription;
     assert!(broker.metrics().subscriptions.iter().all(|figures| figures.id != id));
     drop(go_on);
     let figures = || handler.metrics().unwrap();
@@ -717,6 +717,11 @@ fn the_prometheus_page_is_well_formed_and_holds_every_figure() {
             ("queued", figures.queued),
             ("lag", figures.lag),
             ("oldest_age_us", figures.oldest_age_us.unwrap_or(0)),
+            ("unsettled", figures.unsettled),
+            ("acked_total", figures.acked),
+            ("redelivered_total", figures.redelivered),
+            ("dead_lettered_total", figures.dead_lettered),
+            ("expired_unsettled_total", figures.expired_unsettled),
             ("handler_failures_total", figures.handler_failures),
             ("handler_panics_total", figures.handler_panics),
             ("filter_panics_total", figures.filter_panics),

@@ -1,24 +1,16 @@
 //! The routing trie from outside: against the definition of patterns, at sizes and shapes that
 //! break naive ones, and through merges that other changes interleave with.
 
+mod common;
+
 use std::collections::BTreeSet;
 use std::ops::Add;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::{means, sequences};
 use slipring::Pattern;
 use slipring::internals::{RECENT_CHANGES, Trie, TrieStats};
-
-/// What a pattern means, said directly; shares nothing with the library.
-fn means(pattern: &[&str], topic: &[&str]) -> bool {
-    match (pattern, topic) {
-        ([], []) => true,
-        (["**", rest @ ..], _) => (0..=topic.len()).any(|eaten| means(rest, &topic[eaten..])),
-        (["*", pattern @ ..], [_, topic @ ..]) => means(pattern, topic),
-        ([wanted, pattern @ ..], [found, topic @ ..]) => wanted == found && means(pattern, topic),
-        _ => false,
-    }
-}
 
 fn pattern(text: &str) -> Pattern {
     Pattern::new(text).expect("a valid pattern")
@@ -30,20 +22,6 @@ fn ids<V: Clone>(trie: &Trie<V>, topic: &str) -> Vec<u64> {
     ids.sort_unstable();
     assert!(ids.windows(2).all(|pair| pair[0] < pair[1]), "an id was reported twice: {ids:?}");
     ids
-}
-
-/// Every sequence of 1 to `longest` of the words.
-fn sequences<'w>(words: &[&'w str], longest: usize) -> Vec<Vec<&'w str>> {
-    let mut all: Vec<Vec<&str>> = vec![];
-    let mut last: Vec<Vec<&str>> = vec![vec![]];
-    for _ in 0..longest {
-        last = last
-            .iter()
-            .flat_map(|start| words.iter().map(|word| [start.as_slice(), &[*word]].concat()))
-            .collect();
-        all.extend(last.iter().cloned());
-    }
-    all
 }
 
 /// Merges are where the trie asks for them, as the broker does it.

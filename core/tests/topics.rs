@@ -1,9 +1,12 @@
 //! The contract of topic names and patterns: the shared vectors, and oracles that have nothing of
 //! the library's code.
 
+mod common;
+
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use common::{means, sequences};
 use proptest::prelude::*;
 use serde_json::Value as Json;
 use slipring::{Pattern, TopicName};
@@ -34,35 +37,10 @@ fn vectors_hold() {
     assert!(lines > 500, "only {lines} vectors");
 }
 
-/// What a pattern means, said directly; shares nothing with the library.
-fn means(pattern: &[&str], topic: &[&str]) -> bool {
-    match (pattern, topic) {
-        ([], []) => true,
-        (["**", rest @ ..], _) => (0..=topic.len()).any(|eaten| means(rest, &topic[eaten..])),
-        (["*", pattern @ ..], [_, topic @ ..]) => means(pattern, topic),
-        ([wanted, pattern @ ..], [found, topic @ ..]) => wanted == found && means(pattern, topic),
-        _ => false,
-    }
-}
-
 fn means_for_names(pattern: &str, topic: &str) -> bool {
     let is_kept_apart = pattern.starts_with('*') && topic.starts_with('$');
     let (pattern, topic) = (pattern.split('/'), topic.split('/'));
     !is_kept_apart && means(&pattern.collect::<Vec<_>>(), &topic.collect::<Vec<_>>())
-}
-
-/// Every sequence of 1 to `longest` of the words.
-fn sequences<'w>(words: &[&'w str], longest: usize) -> Vec<Vec<&'w str>> {
-    let mut all: Vec<Vec<&str>> = vec![];
-    let mut last: Vec<Vec<&str>> = vec![vec![]];
-    for _ in 0..longest {
-        last = last
-            .iter()
-            .flat_map(|start| words.iter().map(|word| [start.as_slice(), &[*word]].concat()))
-            .collect();
-        all.extend(last.iter().cloned());
-    }
-    all
 }
 
 /// Goal: on a small alphabet, patterns have the same canonical text exactly if they match the same

@@ -4,8 +4,9 @@
 use crate::callback::User;
 use crate::handle::Caller;
 use crate::last_error::Failure;
+use crate::log::Log;
 use crate::options::{slipring_broker_options, slipring_subscription_options};
-use crate::panic::entry;
+use crate::panic::{entry, free};
 use crate::status::slipring_status;
 use crate::text::slipring_text;
 use crate::topic::{slipring_receipt, slipring_topic};
@@ -18,6 +19,23 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct slipring_broker {
     pub(crate) broker: Broker,
+    pub(crate) log: Log,
+}
+
+impl Drop for slipring_broker {
+    /// Closes it while its log is there. One that is shared with Rust code has none, and goes on.
+    fn drop(&mut self) {
+        if self.log.is_on() {
+            self.log.during(|| self.broker.close(Duration::ZERO));
+        }
+    }
+}
+
+impl From<Broker> for slipring_broker {
+    /// The handle of a broker that Rust code of the same process has.
+    fn from(broker: Broker) -> Self {
+        Self { broker, log: Log::default() }
+    }
 }
 
 /// What closing left. It will not grow.
@@ -57,9 +75,11 @@ pub unsafe extern "C" fn slipring_broker_open(
     unsafe {
         entry(|c| {
             let options = c.sized(options, "options")?;
+            let log = options.log()?;
             let out = c.out(broker, "broker")?;
-            let broker = options.apply(Broker::builder())?.build()?;
-            out.give(slipring_broker { broker });
+            let builder = options.apply(Broker::builder())?;
+            let broker = log.during(|| builder.build())?;
+            out.give(slipring_broker { broker, log });
             Ok(())
         })
     }
@@ -82,7 +102,8 @@ pub unsafe extern "C" fn slipring_broker_close(
         entry(|c| {
             let broker = c.get(broker, "broker")?;
             let out = c.optional_out(report, "report")?;
-            let report = broker.broker.close(Duration::from_nanos(deadline_ns));
+            let deadline = Duration::from_nanos(deadline_ns);
+            let report = broker.log.during(|| broker.broker.close(deadline));
             out.write(slipring_close_report {
                 unhandled: report.unhandled,
                 unreceived: report.unreceived,
@@ -100,12 +121,26 @@ pub unsafe extern "C" fn slipring_broker_close(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_broker_free(broker: *mut *mut slipring_broker) {
     // SAFETY: the caller's pointers, used as the header says.
+    unsafe { free(broker) }
+}
+
+/// The entry of a function that is about the topic `name`.
+///
+/// # Safety
+/// As for [`entry`].
+#[inline]
+unsafe fn with_name(
+    broker: *const slipring_broker,
+    name: (*const c_char, usize),
+    body: impl for<'c> FnOnce(Caller<'c>, &'c slipring_broker, &'c str) -> Result<(), Failure>,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
     unsafe {
         entry(|c| {
-            drop(c.take(broker));
-            Ok(())
+            let handle = c.get(broker, "broker")?;
+            body(c, handle, c.text(name.0, name.1, "name")?)
         })
-    };
+    }
 }
 
 /// The topic `name`, to publish to; creates it, if the broker does that. Errors: EINVAL, EUTF8,
@@ -119,12 +154,10 @@ pub unsafe extern "C" fn slipring_broker_topic(
 ) -> slipring_status {
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
-        entry(|c| {
-            let broker = c.get(broker, "broker")?;
-            let name = c.text(name, name_len, "name")?;
+        with_name(broker, (name, name_len), |c, broker, name| {
             let out = c.out(topic, "topic")?;
             let topic = broker.broker.topic(name)?;
-            out.give(slipring_topic { topic });
+            out.give(slipring_topic { topic, log: broker.log.clone() });
             Ok(())
         })
     }
@@ -142,12 +175,10 @@ pub unsafe extern "C" fn slipring_broker_create_topic(
 ) -> slipring_status {
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
-        entry(|c| {
-            let broker = c.get(broker, "broker")?;
-            let name = c.text(name, name_len, "name")?;
+        with_name(broker, (name, name_len), |c, broker, name| {
             let out = c.optional_out(topic, "topic")?;
             let topic = broker.broker.create_topic(name, partitions as usize)?;
-            out.give(slipring_topic { topic });
+            out.give(slipring_topic { topic, log: broker.log.clone() });
             Ok(())
         })
     }
@@ -164,9 +195,7 @@ pub unsafe extern "C" fn slipring_broker_delete_topic(
 ) -> slipring_status {
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
-        entry(|c| {
-            let broker = c.get(broker, "broker")?;
-            let name = c.text(name, name_len, "name")?;
+        with_name(broker, (name, name_len), |_, broker, name| {
             Ok(broker.broker.delete_topic(name)?)
         })
     }
@@ -216,9 +245,7 @@ pub unsafe extern "C" fn slipring_broker_describe_topic(
 ) -> slipring_status {
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
-        entry(|c| {
-            let broker = c.get(broker, "broker")?;
-            let name = c.text(name, name_len, "name")?;
+        with_name(broker, (name, name_len), |c, broker, name| {
             let out = c.out_array(partitions, partitions_len, "partitions")?;
             let count = c.optional_out(count, "count")?;
             let topic = broker.broker.describe_topic(name)?;
@@ -246,12 +273,11 @@ pub unsafe extern "C" fn slipring_broker_publish(
 ) -> slipring_status {
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
-        entry(|c| {
-            let broker = c.get(broker, "broker")?;
-            let name = c.text(name, name_len, "name")?;
+        with_name(broker, (name, name_len), |c, broker, name| {
             let payload = c.array(payload, payload_len, "payload")?;
             let receipt = c.optional_out(receipt, "receipt")?;
-            receipt.write(broker.broker.publish(name, payload)?.into());
+            let published = broker.log.during(|| broker.broker.publish(name, payload))?;
+            receipt.write(published.into());
             Ok(())
         })
     }

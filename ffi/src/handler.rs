@@ -10,7 +10,7 @@ use crate::last_error::Failure;
 use crate::options::{slipring_subscription_options, time};
 use crate::panic::entry;
 use crate::status::slipring_status;
-use slipring_core::HandlerSubscription;
+use slipring_core::{HandlerSubscription, UnsubscribeError};
 use std::ffi::{c_char, c_void};
 use std::fmt;
 use std::sync::Arc;
@@ -103,9 +103,13 @@ pub unsafe extern "C" fn slipring_broker_subscribe_handler(
                     user.tell_failed(failed, &error.message, returned);
                 });
             }
-            let subscription = builder.handler(move |message| match user.ask(handle, message) {
-                0 => Ok(()),
-                returned => Err(Returned(returned)),
+            // This may start workers.
+            let log = &c.get(broker, "broker")?.log;
+            let subscription = log.during(|| {
+                builder.handler(move |message| match user.ask(handle, message) {
+                    0 => Ok(()),
+                    returned => Err(Returned(returned)),
+                })
             })?;
             out.give(slipring_handler_subscription { subscription, ended: false });
             Ok(())
@@ -161,7 +165,8 @@ pub unsafe extern "C" fn slipring_handler_subscription_free(
             match c.take(subscription) {
                 // Dropping it would not wait any more.
                 Some(handle) if handle.ended && !is_inside_filter() => {
-                    handle.subscription.unsubscribe();
+                    // Refused inside filters alone.
+                    drop(handle.subscription.unsubscribe());
                 }
                 handle => drop(handle),
             }
@@ -189,17 +194,14 @@ pub unsafe extern "C" fn slipring_handler_subscription_unsubscribe(
             let back = c.out(subscription, "subscription")?;
             let handle =
                 c.take(subscription).ok_or_else(|| Failure::invalid("subscription is NULL"))?;
-            match time(timeout_ns) {
+            let ended = match time(timeout_ns) {
                 None => handle.subscription.unsubscribe(),
-                Some(timeout) => {
-                    let ended = handle.subscription.unsubscribe_timeout(timeout);
-                    if let Err(subscription) = ended {
-                        back.give(slipring_handler_subscription { subscription, ended: true });
-                        return Err(Failure::outcome(slipring_status::SLIPRING_TIMEOUT));
-                    }
-                }
-            }
-            Ok(())
+                Some(timeout) => handle.subscription.unsubscribe_timeout(timeout),
+            };
+            ended.map_err(|UnsubscribeError { subscription, .. }| {
+                back.give(slipring_handler_subscription { subscription, ended: true });
+                Failure::outcome(slipring_status::SLIPRING_TIMEOUT)
+            })
         })
     }
 }

@@ -13,6 +13,7 @@ pub mod handle;
 pub mod handler;
 pub mod last_error;
 pub mod loan;
+pub mod log;
 pub mod message;
 pub mod metrics;
 pub mod options;

@@ -2,8 +2,9 @@
 #![expect(unsafe_code, reason = "exported names")]
 
 use crate::last_error::Failure;
+use crate::log::Log;
 use crate::message::slipring_new_message;
-use crate::panic::entry;
+use crate::panic::{entry, free};
 use crate::status::slipring_status;
 use crate::topic::{slipring_receipt, slipring_topic};
 use slipring_core::{CommitError, Loan, NewMessage};
@@ -13,6 +14,7 @@ use slipring_core::{CommitError, Loan, NewMessage};
 #[derive(Debug)]
 pub struct slipring_loan {
     loan: Loan,
+    log: Log,
 }
 
 /// Space for a payload of `payload_len` bytes, to be written to `*payload` and then committed. What
@@ -46,7 +48,7 @@ pub unsafe extern "C" fn slipring_topic_loan(
             };
             let mut loan = topic.topic.loan_for(&head, payload_len)?;
             payload.write(loan.as_mut_ptr());
-            out.give(slipring_loan { loan });
+            out.give(slipring_loan { loan, log: topic.log.clone() });
             Ok(())
         })
     }
@@ -68,10 +70,11 @@ pub unsafe extern "C" fn slipring_loan_commit(
             let receipt = c.optional_out(receipt, "receipt")?;
             let back = c.out(loan, "loan")?;
             let handle = c.take(loan).ok_or_else(|| Failure::invalid("loan is NULL"))?;
-            match handle.loan.commit() {
+            let slipring_loan { loan, log } = *handle;
+            match log.during(|| loan.commit()) {
                 Ok(published) => receipt.write(published.into()),
                 Err(CommitError { reason, loan }) => {
-                    back.give(slipring_loan { loan });
+                    back.give(slipring_loan { loan, log });
                     return Err(reason.into());
                 }
             }
@@ -85,10 +88,5 @@ pub unsafe extern "C" fn slipring_loan_commit(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_loan_abort(loan: *mut *mut slipring_loan) {
     // SAFETY: the caller's pointers, used as the header says.
-    unsafe {
-        entry(|c| {
-            drop(c.take(loan));
-            Ok(())
-        })
-    };
+    unsafe { free(loan) }
 }

@@ -3,7 +3,7 @@
 
 use crate::handle::{self, Caller};
 use crate::last_error::Failure;
-use crate::panic::{entry, guarded};
+use crate::panic::{entry, free, guarded};
 use crate::status::slipring_status;
 use slipring_core::{Message, NewMessage, OwnedMessage};
 use std::ffi::c_char;
@@ -321,10 +321,5 @@ pub unsafe extern "C" fn slipring_kept_message(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_kept_free(kept: *mut *mut slipring_kept) {
     // SAFETY: the caller's pointers, used as the header says.
-    unsafe {
-        entry(|c| {
-            drop(c.take(kept));
-            Ok(())
-        })
-    };
+    unsafe { free(kept) }
 }

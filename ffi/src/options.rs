@@ -1,9 +1,10 @@
 //! Options: structs that say their own size, so that they can grow.
 #![expect(unsafe_code, reason = "exported names, and structs that are filled byte by byte")]
 
-use crate::callback::{slipring_filter_fn, slipring_user_free_fn};
+use crate::callback::{User, slipring_filter_fn, slipring_log_fn, slipring_user_free_fn};
 use crate::handle::Versioned;
 use crate::last_error::Failure;
+use crate::log::{Log, slipring_log_level};
 use crate::message::slipring_text_view;
 use crate::panic::entry;
 use crate::status::slipring_status;
@@ -124,9 +125,28 @@ pub struct slipring_broker_options {
     pub pin_workers: u32,
     /// Index into the allowed CPUs.
     pub workers_first_cpu: u32,
+    /// Is told the events of this broker: failures of handlers, disconnected subscriptions, its end,
+    /// and what else nobody is told of; never a message. Default NULL.
+    ///
+    /// It is called where the event happens, on any thread and on several at a time, also while a
+    /// shard is held: it must be quick, and calls of the broker from inside it are refused with
+    /// EFILTERING. It may be called until `log_user_free` is.
+    pub log_fn: slipring_log_fn,
+    /// Handed to `log_fn`.
+    pub log_user: *mut c_void,
+    /// Lets go of `log_user`; may be NULL. Called exactly once for every open call that was given
+    /// it, also where that fails, and after the last call of `log_fn`: on any thread, some time
+    /// after the broker and all handles that came from it are gone. It must not call the broker
+    /// either.
+    pub log_user_free: slipring_user_free_fn,
+    /// A `slipring_log_level`: what matters less is not told. Default SLIPRING_LOG_INFO.
+    pub log_level: u32,
+    /// Not used: 0.
+    pub reserved: u32,
 }
 
-// SAFETY: `repr(C)`, a `u32` first, integers only.
+// SAFETY: `repr(C)`, a `u32` first, integers, pointers and functions that may be NULL; a bit
+// pattern that is no function is the caller's breach.
 unsafe impl Versioned for slipring_broker_options {
     const FIRST_BYTES: usize = 56;
 
@@ -144,6 +164,11 @@ unsafe impl Versioned for slipring_broker_options {
             sequencer_first_cpu: 0,
             pin_workers: 0,
             workers_first_cpu: 0,
+            log_fn: None,
+            log_user: ptr::null_mut(),
+            log_user_free: None,
+            log_level: slipring_log_level::SLIPRING_LOG_INFO as u32,
+            reserved: 0,
         }
     }
 }
@@ -161,6 +186,13 @@ fn size(value: u64) -> usize {
 }
 
 impl slipring_broker_options {
+    /// Takes the log's user data; to be called once.
+    pub(crate) fn log(&self) -> Result<Log, Failure> {
+        let user = User::new(self.log_user, self.log_user_free);
+        Log::new(self.log_fn, self.log_level, user)
+            .ok_or_else(|| unknown("log_level", self.log_level))
+    }
+
     pub(crate) fn apply(&self, mut builder: BrokerBuilder) -> Result<BrokerBuilder, Failure> {
         let when_full = match self.when_full {
             0 => WhenFull::Expire,
@@ -283,9 +315,9 @@ unsafe impl Versioned for slipring_subscription_options {
 }
 
 const _: () = assert!(
-    size_of::<slipring_broker_options>() == slipring_broker_options::FIRST_BYTES
+    size_of::<slipring_broker_options>() >= slipring_broker_options::FIRST_BYTES
         && size_of::<slipring_subscription_options>() == slipring_subscription_options::FIRST_BYTES,
-    "an option was added: FIRST_BYTES stays, and this becomes >="
+    "an option was added: FIRST_BYTES stays, and its == becomes >="
 );
 
 impl slipring_subscription_options {

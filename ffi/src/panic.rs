@@ -26,6 +26,20 @@ pub(crate) unsafe fn entry(
     }
 }
 
+/// The entry that frees a handle and sets the pointer to NULL.
+///
+/// # Safety
+/// As for [`entry`].
+pub(crate) unsafe fn free<T>(handle: *mut *mut T) {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            drop(c.take(handle));
+            Ok(())
+        })
+    };
+}
+
 /// Runs the body of an entry that returns a plain value, `otherwise` if it panics.
 #[inline]
 pub(crate) fn guarded<R>(otherwise: R, body: impl FnOnce() -> R) -> R {

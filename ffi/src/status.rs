@@ -66,6 +66,8 @@ pub enum slipring_status {
     SLIPRING_ENOSUBSCRIPTION = -18,
     /// A bug in the library: it panicked, and the panic was caught.
     SLIPRING_EPANIC = -19,
+    /// Only a subscription that delivers at least once can do that.
+    SLIPRING_EATMOSTONCE = -20,
 }
 
 use slipring_status::*;
@@ -73,6 +75,7 @@ use slipring_status::*;
 /// The number of a kind of error. Complete: a new kind does not compile without one.
 fn status_of(kind: ErrorKind) -> slipring_status {
     match kind {
+        ErrorKind::AtMostOnce => SLIPRING_EATMOSTONCE,
         ErrorKind::Closed => SLIPRING_CLOSED,
         ErrorKind::Disconnected => SLIPRING_DISCONNECTED,
         ErrorKind::Empty => SLIPRING_EMPTY,
@@ -90,6 +93,7 @@ fn status_of(kind: ErrorKind) -> slipring_status {
         ErrorKind::Timeout => SLIPRING_TIMEOUT,
         ErrorKind::TopicDeleted => SLIPRING_EDELETED,
         ErrorKind::TopicExists => SLIPRING_EEXIST,
+        ErrorKind::UnknownSubscription => SLIPRING_ENOSUBSCRIPTION,
         ErrorKind::UnknownTopic => SLIPRING_ENOTOPIC,
         ErrorKind::WouldBlock => SLIPRING_WOULD_BLOCK,
     }
@@ -107,7 +111,7 @@ impl<E: Kind + Display> From<E> for Failure {
 }
 
 fn words(status: i32) -> &'static std::ffi::CStr {
-    const STATUSES: [(slipring_status, &std::ffi::CStr); 26] = [
+    const STATUSES: [(slipring_status, &std::ffi::CStr); 27] = [
         (SLIPRING_OK, c"ok"),
         (SLIPRING_EMPTY, c"there is none now"),
         (SLIPRING_LAGGED, c"messages were lost"),
@@ -134,6 +138,7 @@ fn words(status: i32) -> &'static std::ffi::CStr {
         (SLIPRING_EBUSY, c"another call on this handle is running"),
         (SLIPRING_ENOSUBSCRIPTION, c"no such subscription"),
         (SLIPRING_EPANIC, c"a bug in slipring: it panicked"),
+        (SLIPRING_EATMOSTONCE, c"the subscription delivers at most once"),
     ];
     let known = STATUSES.iter().find(|(known, _)| *known as i32 == status);
     known.map_or(c"unknown status", |(_, words)| words)
@@ -152,10 +157,10 @@ mod tests {
 
     #[test]
     fn every_number_has_words_and_no_other() {
-        for status in -19..=6 {
+        for status in -20..=6 {
             assert_ne!(words(status), c"unknown status", "{status}");
         }
-        for status in [i32::MIN, -20, 7, i32::MAX] {
+        for status in [i32::MIN, -21, 7, i32::MAX] {
             assert_eq!(words(status), c"unknown status", "{status}");
         }
     }

@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "exported names")]
 
 use crate::message::{slipring_text_view, text_view};
-use crate::panic::entry;
+use crate::panic::{entry, free};
 use crate::status::slipring_status;
 
 /// A text made by the library. Free it with `slipring_text_free`.
@@ -40,10 +40,5 @@ pub unsafe extern "C" fn slipring_text_get(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_text_free(text: *mut *mut slipring_text) {
     // SAFETY: the caller's pointers, used as the header says.
-    unsafe {
-        entry(|c| {
-            drop(c.take(text));
-            Ok(())
-        })
-    };
+    unsafe { free(text) }
 }

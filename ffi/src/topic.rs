@@ -2,9 +2,10 @@
 #![expect(unsafe_code, reason = "exported names")]
 
 use crate::last_error::Failure;
+use crate::log::Log;
 use crate::message::{slipring_new_message, slipring_text_view, text_view};
 use crate::options::time;
-use crate::panic::entry;
+use crate::panic::{entry, free};
 use crate::status::slipring_status;
 use slipring_core::{BatchError, BatchReceipt, NewMessage, PublishError, Receipt, Ticket, Topic};
 
@@ -13,6 +14,7 @@ use slipring_core::{BatchError, BatchReceipt, NewMessage, PublishError, Receipt,
 #[derive(Debug)]
 pub struct slipring_topic {
     pub(crate) topic: Topic,
+    pub(crate) log: Log,
 }
 
 /// What became of a published message. It will not grow.
@@ -117,7 +119,8 @@ pub unsafe extern "C" fn slipring_topic_publish(
             let topic = c.get(topic, "topic")?;
             let payload = c.array(payload, payload_len, "payload")?;
             let receipt = c.optional_out(receipt, "receipt")?;
-            receipt.write(topic.topic.publish(payload)?.into());
+            let published = topic.log.during(|| topic.topic.publish(payload))?;
+            receipt.write(published.into());
             Ok(())
         })
     }
@@ -139,7 +142,8 @@ unsafe fn publish_with(
             let receipt = c.optional_out(receipt, "receipt")?;
             let mut room = Vec::new();
             let message = c.new_message(message, &mut room)?;
-            receipt.write(publish(&topic.topic, message)?.into());
+            let published = topic.log.during(|| publish(&topic.topic, message))?;
+            receipt.write(published.into());
             Ok(())
         })
     }
@@ -202,7 +206,7 @@ unsafe fn publish_batch_with(
             let receipt = c.optional_out(receipt, "receipt")?;
             let mut room = Vec::new();
             let messages = c.new_messages(messages, &mut room)?;
-            match publish(&topic.topic, &messages) {
+            match topic.log.during(|| publish(&topic.topic, &messages)) {
                 Ok(published) => receipt.write(published.into()),
                 Err(error) => {
                     receipt.write(error.receipt.into());
@@ -255,12 +259,7 @@ pub unsafe extern "C" fn slipring_topic_try_publish_batch(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_topic_free(topic: *mut *mut slipring_topic) {
     // SAFETY: the caller's pointers, used as the header says.
-    unsafe {
-        entry(|c| {
-            drop(c.take(topic));
-            Ok(())
-        })
-    };
+    unsafe { free(topic) }
 }
 
 /// The receipt of a message that is being published. Usable from one thread at a time. Free it with
@@ -268,6 +267,7 @@ pub unsafe extern "C" fn slipring_topic_free(topic: *mut *mut slipring_topic) {
 #[derive(Debug)]
 pub struct slipring_ticket {
     ticket: Ticket,
+    log: Log,
 }
 
 /// Publishes one message without waiting for its turn: the receipt can be had from the ticket
@@ -287,8 +287,8 @@ pub unsafe extern "C" fn slipring_topic_publish_ticket(
             let out = c.out(ticket, "ticket")?;
             let mut room = Vec::new();
             let message = c.new_message(message, &mut room)?;
-            let ticket = topic.topic.publish_ticket(message)?;
-            out.give(slipring_ticket { ticket });
+            let ticket = topic.log.during(|| topic.topic.publish_ticket(message))?;
+            out.give(slipring_ticket { ticket, log: topic.log.clone() });
             Ok(())
         })
     }
@@ -306,7 +306,7 @@ pub unsafe extern "C" fn slipring_ticket_try(
         entry(|c| {
             let ticket = c.get(ticket, "ticket")?;
             let out = c.optional_out(receipt, "receipt")?;
-            let receipt = ticket.ticket.try_receipt()?;
+            let receipt = ticket.log.during(|| ticket.ticket.try_receipt())?;
             out.write(receipt.ok_or(Failure::outcome(slipring_status::SLIPRING_EMPTY))?.into());
             Ok(())
         })
@@ -325,7 +325,8 @@ pub unsafe extern "C" fn slipring_ticket_wait(
         entry(|c| {
             let out = c.optional_out(receipt, "receipt")?;
             let ticket = c.take(ticket).ok_or_else(|| Failure::invalid("ticket is NULL"))?;
-            out.write(ticket.ticket.wait()?.into());
+            let slipring_ticket { ticket, log } = *ticket;
+            out.write(log.during(|| ticket.wait())?.into());
             Ok(())
         })
     }
@@ -336,10 +337,5 @@ pub unsafe extern "C" fn slipring_ticket_wait(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_ticket_free(ticket: *mut *mut slipring_ticket) {
     // SAFETY: the caller's pointers, used as the header says.
-    unsafe {
-        entry(|c| {
-            drop(c.take(ticket));
-            Ok(())
-        })
-    };
+    unsafe { free(ticket) }
 }

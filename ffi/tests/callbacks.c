@@ -333,6 +333,79 @@ static void a_poll_holds_its_subscription(void) {
     slipring_broker_free(&polling.broker);
 }
 
+typedef struct {
+    State state;
+    slipring_topic *topic;
+    int warnings, infos, others;
+} Logged;
+
+static void log_event(void *user, uint32_t level, const char *event, size_t event_len) {
+    Logged *logged = (Logged *)user;
+    CHECK(event_len > 0 && memchr(event, 0, event_len) == NULL);
+    if (level == SLIPRING_LOG_WARN && strncmp(event, "disconnected", 12) == 0) {
+        /* A shard is held. */
+        CHECK(slipring_topic_publish(logged->topic, NULL, 0, NULL) == SLIPRING_EFILTERING);
+        add_one(&logged->warnings);
+    } else if (level == SLIPRING_LOG_INFO && strncmp(event, "broker closed", 13) == 0) {
+        add_one(&logged->infos);
+    } else {
+        add_one(&logged->others);
+    }
+}
+
+/* Events go to the broker's own function, from the thread in which they happen. */
+static void events_are_told_to_the_function_of_their_broker(void) {
+    Logged logged;
+    slipring_broker_options options;
+    slipring_subscription_options impatient;
+    slipring_broker *silent = open_broker(), *refused = NULL;
+    slipring_subscription *subs[2] = {NULL, NULL};
+    slipring_receipt receipt;
+    int i;
+    memset(&logged, 0, sizeof logged);
+    OK(slipring_broker_options_init(&options, sizeof options));
+    options.log_fn = log_event;
+    options.log_user = &logged;
+    options.log_user_free = state_freed;
+    OK(slipring_broker_open(&options, &logged.state.broker));
+    OK(slipring_broker_topic(logged.state.broker, SLIPRING_TEXT("in"), &logged.topic));
+    OK(slipring_subscription_options_init(&impatient, sizeof impatient));
+    impatient.capacity_messages = 1;
+    impatient.overflow = SLIPRING_DISCONNECT;
+    impatient.overflow_ns = 0;
+    OK(slipring_broker_subscribe(logged.state.broker, SLIPRING_TEXT("in"), &impatient, &subs[0]));
+    OK(slipring_broker_subscribe(silent, SLIPRING_TEXT("in"), &impatient, &subs[1]));
+    do
+        OK(slipring_topic_publish(logged.topic, NULL, 0, &receipt));
+    while (receipt.matched > 0);
+    do
+        OK(slipring_broker_publish(silent, SLIPRING_TEXT("in"), NULL, 0, &receipt));
+    while (receipt.matched > 0);
+    slipring_broker_free(&silent);
+    CHECK(value_of(&logged.warnings) == 1 && value_of(&logged.infos) == 0);
+    slipring_broker_free(&logged.state.broker);
+    CHECK(value_of(&logged.infos) == 1 && value_of(&logged.others) == 0);
+    for (i = 0; i < 2; i++)
+        slipring_subscription_free(&subs[i]);
+    slipring_topic_free(&logged.topic);
+    wait_for(&logged.state.freed, 1);
+
+    /* It is let go of also where the broker is not opened. */
+    options.log_level = 9;
+    CHECK(slipring_broker_open(&options, &refused) == SLIPRING_ERANGE);
+    CHECK(refused == NULL && value_of(&logged.state.freed) == 2);
+    options.log_level = SLIPRING_LOG_TRACE;
+    options.shards = 0;
+    CHECK(slipring_broker_open(&options, &refused) == SLIPRING_ERANGE);
+    wait_for(&logged.state.freed, 3);
+    /* A program that was compiled before there was a log. */
+    options.struct_size = 56;
+    options.shards = 1;
+    OK(slipring_broker_open(&options, &refused));
+    slipring_broker_free(&refused);
+    CHECK(value_of(&logged.state.freed) == 3 && value_of(&logged.infos) == 1);
+}
+
 int main(void) {
     everything_is_allowed_in_a_handler();
     a_handler_unsubscribes_itself();
@@ -342,5 +415,6 @@ int main(void) {
     detached_handlers_run_until_the_broker_closes();
     a_filter_may_not_call_the_broker();
     a_poll_holds_its_subscription();
+    events_are_told_to_the_function_of_their_broker();
     return finish("callbacks");
 }

@@ -329,10 +329,18 @@ static void after_close(slipring_broker *broker, slipring_topic *topic,
     slipring_message message;
     slipring_topic *none = NULL;
     slipring_subscription *no_sub = NULL;
+    slipring_handler_subscription *no_handler = NULL;
+    slipring_handler handler;
     slipring_ticket *ticket = NULL;
     slipring_loan *loan = NULL;
+    const slipring_message *messages = NULL;
+    slipring_metrics metrics;
+    slipring_text_view name;
     uint8_t *payload = NULL;
     slipring_status status;
+    uint64_t queued = 1;
+    size_t count = 0;
+    int fd = -1, freed_handlers = 0;
 
     memset(&out, 0, sizeof out);
     OK(slipring_broker_close(broker, 0, NULL));
@@ -343,10 +351,36 @@ static void after_close(slipring_broker *broker, slipring_topic *topic,
     CHECK(slipring_topic_publish_ticket(topic, &out, &ticket) == SLIPRING_CLOSED);
     CHECK(slipring_topic_loan(topic, NULL, 1, &loan, &payload) == SLIPRING_CLOSED);
     CHECK(slipring_broker_subscribe(broker, SLIPRING_TEXT("a"), NULL, &no_sub) == SLIPRING_CLOSED);
+    CHECK(slipring_broker_create_topic(broker, SLIPRING_TEXT("new"), 1, NULL) == SLIPRING_CLOSED);
+    CHECK(slipring_broker_publish(broker, SLIPRING_TEXT("t"), NULL, 0, NULL) == SLIPRING_CLOSED);
+    CHECK(slipring_topic_publish_message(topic, &out, NULL) == SLIPRING_CLOSED);
+    CHECK(slipring_topic_try_publish(topic, &out, NULL) == SLIPRING_CLOSED);
+    CHECK(slipring_topic_publish_timeout(topic, &out, 1, NULL) == SLIPRING_CLOSED);
+    CHECK(slipring_topic_try_publish_batch(topic, &out, 1, NULL) == SLIPRING_CLOSED);
+    memset(&handler, 0, sizeof handler);
+    handler.handle = handle;
+    handler.user = &freed_handlers;
+    handler.user_free = freed;
+    CHECK(slipring_broker_subscribe_handler(broker, SLIPRING_TEXT("a"), NULL, &handler,
+                                            &no_handler) == SLIPRING_CLOSED);
+    CHECK(no_handler == NULL && freed_handlers == 1);
     while ((status = slipring_subscription_recv(sub, &message)) == SLIPRING_OK) {
     }
     CHECK(status == SLIPRING_CLOSED);
     OK(slipring_subscription_wait(sub, SLIPRING_FOREVER));
+    CHECK(slipring_subscription_try_recv(sub, &message) == SLIPRING_CLOSED);
+    CHECK(slipring_subscription_recv_timeout(sub, 1, &message) == SLIPRING_CLOSED);
+    CHECK(slipring_subscription_recv_batch(sub, 9, &messages, &count) == SLIPRING_CLOSED);
+    CHECK(slipring_subscription_try_recv_batch(sub, 9, &messages, &count) == SLIPRING_CLOSED);
+    CHECK(slipring_subscription_poll(sub, 9, nothing, NULL, &count) == SLIPRING_CLOSED);
+    CHECK(messages == NULL && count == 0);
+    OK(slipring_subscription_event_fd(sub, &fd));
+    CHECK(readable(fd));
+    /* Looking around goes on. */
+    OK(slipring_subscription_queued(sub, &queued));
+    OK(slipring_broker_metrics(broker, &metrics, sizeof metrics));
+    OK(slipring_topic_name(topic, &name));
+    CHECK(queued == 0 && SAME(name.data, name.len, "t"));
 }
 
 int main(void) {

@@ -13,6 +13,8 @@ const PAGE: &str = "docs/benchmarks.md";
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let check = options.contains(&"--check");
     let passed_on: Vec<&str> = options.iter().copied().filter(|o| *o != "--check").collect();
+    // Section G links the shared library.
+    shell::run(shell::cargo(&["build", "--release", "--package", "slipring-ffi"]))?;
     shell::run(shell::cargo(&["build", "--release", "--manifest-path", MANIFEST]))?;
     let report = stream(&passed_on)?;
     if options.contains(&"--only") {

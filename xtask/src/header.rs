@@ -1,30 +1,72 @@
-//! `cargo xtask header`: makes `include/slipring.h` of the sources of `ffi`; `--check` compares.
+//! `cargo xtask header`: makes `include/slipring.h` of the sources of `ffi`, and
+//! `include/slipring_python.h` of the table of `python`; `--check` compares.
 
 use crate::shell;
 
 const HEADER: &str = "include/slipring.h";
 const HEAD: &str = include_str!("header.md");
+const PYTHON_HEADER: &str = "include/slipring_python.h";
+const PYTHON_HEAD: &str = include_str!("python_header.h");
+const TABLE: &str = "python/src/table.rs";
 
-/// Writes the header.
+/// Writes the headers.
 pub(crate) fn write() -> Result<(), String> {
-    let path = shell::root().join(HEADER);
-    std::fs::write(&path, generate()?).map_err(|e| format!("{HEADER}: {e}"))?;
-    println!("wrote {HEADER}");
+    for (name, made) in made()? {
+        let path = shell::root().join(name);
+        std::fs::write(&path, made).map_err(|e| format!("{name}: {e}"))?;
+        println!("wrote {name}");
+    }
     Ok(())
 }
 
-/// Fails where the committed header is not what the sources make.
+/// Fails where a committed header is not what the sources make.
 pub(crate) fn check() -> Result<(), String> {
-    let committed = std::fs::read_to_string(shell::root().join(HEADER))
-        .map_err(|e| format!("{HEADER}: {e}"))?;
-    let made = generate()?;
-    if committed == made {
-        println!("{HEADER} is what ffi/src makes");
-        return Ok(());
+    for (name, made) in made()? {
+        let committed = read(name)?;
+        if committed != made {
+            let line = committed.lines().zip(made.lines()).position(|(old, new)| old != new);
+            let line = line.unwrap_or(committed.lines().count().min(made.lines().count())) + 1;
+            return Err(format!(
+                "{name}:{line}: not what the sources make; run `cargo xtask header` and commit it"
+            ));
+        }
+        println!("{name} is what the sources make");
     }
-    let line = committed.lines().zip(made.lines()).position(|(old, new)| old != new);
-    let line = line.unwrap_or(committed.lines().count().min(made.lines().count())) + 1;
-    Err(format!("{HEADER}:{line}: not what ffi/src makes; run `cargo xtask header` and commit it"))
+    Ok(())
+}
+
+fn made() -> Result<[(&'static str, String); 2], String> {
+    let header = generate()?;
+    let python = python_header(&header)?;
+    Ok([(HEADER, header), (PYTHON_HEADER, python)])
+}
+
+fn read(name: &str) -> Result<String, String> {
+    std::fs::read_to_string(shell::root().join(name)).map_err(|e| format!("{name}: {e}"))
+}
+
+/// The header for native code that gets a broker from Python: the functions of the table, which has
+/// to have all of `header`.
+fn python_header(header: &str) -> Result<String, String> {
+    let table = read(TABLE)?;
+    let (_, list) = table.split_once("functions! {").ok_or(format!("{TABLE}: no list"))?;
+    let names: Vec<_> = list.lines().filter_map(|line| line.trim().strip_suffix(',')).collect();
+    for line in header.lines().filter(|line| !line.starts_with([' ', '/', '#', '}'])) {
+        let Some((before, _)) = line.split_once('(') else { continue };
+        let name = before.rsplit([' ', '*']).next().unwrap_or_default();
+        if name.starts_with("slipring_") && !line.starts_with("typedef") && !names.contains(&name) {
+            return Err(format!("{TABLE}: add `{name}` to the end of the list"));
+        }
+    }
+    let short = |name: &str| name.trim_start_matches("slipring_").to_owned();
+    let mut text = PYTHON_HEAD.replace("@COUNT@", &names.len().to_string());
+    let (mut members, mut macros) = (String::new(), String::new());
+    for name in names {
+        members += &format!("    __typeof__(&{name}) {};\n", short(name));
+        macros += &format!("#define {name} (slipring_python_api->functions->{})\n", short(name));
+    }
+    text = text.replace("@MEMBERS@\n", &members).replace("@MACROS@\n", &macros);
+    Ok(text)
 }
 
 fn generate() -> Result<String, String> {
@@ -66,8 +108,8 @@ fn macros() -> String {
 #define SLIPRING_VERSION_PATCH {patch}
 #define SLIPRING_VERSION_STRING \"{major}.{minor}.{patch}\"
 #define SLIPRING_VERSION                                                                    \\
-    ((uint32_t)SLIPRING_VERSION_MAJOR << 16 | (uint32_t)SLIPRING_VERSION_MINOR << 8 |       \\
-     (uint32_t)SLIPRING_VERSION_PATCH)
+    ((SLIPRING_VERSION_MAJOR + 0u) << 16 | (SLIPRING_VERSION_MINOR + 0u) << 8 |             \\
+     (SLIPRING_VERSION_PATCH + 0u))
 
 // Times are in nanoseconds.
 #define SLIPRING_FOREVER UINT64_MAX

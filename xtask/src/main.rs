@@ -1,13 +1,16 @@
 //! The project's own commands, run as `cargo xtask <command>`.
 //!
-//! Each command is one file: `steps` (test), `tidy`, `header`, `mutations`, `compare`
-//! (bench-compare), `tsan`, `store` (crash-sim, kill-loop, store-sweep, full-disk,
-//! sabotage).
+//! Each command is one file: `steps` (test), `tidy`, `header`, `abi`, `install`, `mutations`,
+//! `compare` (bench-compare), `python`, `tsan`, `store` (crash-sim, kill-loop, store-sweep,
+//! full-disk, sabotage).
 
+mod abi;
 mod compare;
 mod header;
+mod install;
 mod layers;
 mod mutations;
+mod python;
 mod shell;
 mod source;
 mod steps;
@@ -21,6 +24,8 @@ const USAGE: &str = "\
 cargo xtask test [--no-skip]      everything a change must pass; --no-skip: a missing tool is a failure
 cargo xtask tidy                  layering, unsafe rooms, banned words, file lengths, SYNC pairs
 cargo xtask header [--check]       make include/slipring.h of ffi/src; --check: fail on a difference
+cargo xtask abi [--check]          list in ffi/abi.txt what compiled programs rely on; --check: compare
+cargo xtask install --prefix P     headers, libraries, pkg-config and CMake packages below P
 cargo xtask mutations [--only N]  weaken one ordering at a time: the loom model must notice
 cargo xtask tsan                  the stress tests under ThreadSanitizer, on nightly
 cargo xtask crash-sim [--seeds N] [--first-seed S]
@@ -33,7 +38,9 @@ cargo xtask sabotage [--only STEP]
                                   leave out one step of the store at a time: those must notice
 cargo xtask bench-compare [--only A,B] [--quick] [--check]
                                   slipring beside its peers; --quick: under three minutes;
-                                  --check: exit 1 when a bar fails";
+                                  --check: exit 1 when a bar fails; `--only H` is the Python
+                                  package beside its peers, for itself
+cargo xtask python                build, install and test the Python package: a step of `test`";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -44,6 +51,9 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(),
         ["header"] => header::write(),
         ["header", "--check"] => header::check(),
+        ["abi"] => abi::write(),
+        ["abi", "--check"] => abi::check(),
+        ["install", options @ ..] => install::run(options),
         ["mutations"] => mutations::run(None),
         ["mutations", "--only", name] => mutations::run(Some(name)),
         ["tsan"] => tsan::run(),
@@ -53,6 +63,8 @@ fn main() -> ExitCode {
         ["full-disk"] => store::full_disk(),
         ["sabotage"] => store::sabotage(None),
         ["sabotage", "--only", step] => store::sabotage(Some(step)),
+        ["python"] => python::test(),
+        ["bench-compare", "--only", "H", options @ ..] => python::compare(options),
         ["bench-compare", options @ ..] => compare::run(options),
         _ => Err(format!("usage:\n{USAGE}")),
     };

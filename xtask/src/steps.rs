@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::{header, shell, tidy};
+use crate::{abi, header, python, shell, tidy};
 
 /// What a missing tool means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ struct Tool {
 struct Step {
     name: &'static str,
     needs: Option<&'static Tool>,
-    run: fn() -> Result<(), String>,
+    run: fn(Missing) -> Result<(), String>,
 }
 
 const RUSTFMT: Tool = Tool {
@@ -41,6 +41,12 @@ const CLIPPY: Tool = Tool {
     install: "rustup component add clippy",
 };
 
+const PYTHON: Tool = Tool {
+    name: "Python 3.11 with venv",
+    probe: python::probe,
+    install: "apt-get install python3-venv python3-dev",
+};
+
 /// An example that runs longer than this hangs.
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(120);
 /// Preemptions a loom model explores, unless LOOM_MAX_PREEMPTIONS says otherwise.
@@ -48,26 +54,29 @@ const LOOM_PREEMPTIONS: &str = "2";
 
 /// A new step is one line here.
 const STEPS: &[Step] = &[
-    step("fmt", Some(&RUSTFMT), || cargo(&["fmt", "--all", "--check"])),
-    step("fmt benches/compare", Some(&RUSTFMT), || {
+    step("fmt", Some(&RUSTFMT), |_| cargo(&["fmt", "--all", "--check"])),
+    step("fmt benches/compare", Some(&RUSTFMT), |_| {
         cargo(&["fmt", "--manifest-path", "benches/compare/Cargo.toml", "--check"])
     }),
-    step("tidy", None, tidy::run),
-    step("header", None, header::check),
-    step("clippy", Some(&CLIPPY), || {
+    step("tidy", None, |_| tidy::run()),
+    step("header", None, |_| header::check()),
+    step("abi", None, |_| abi::check()),
+    step("clippy", Some(&CLIPPY), |_| {
         cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
     }),
-    step("tests and doc tests", None, || cargo(&["test", "--workspace"])),
-    step("benches, once each", None, benches),
-    step("examples", None, examples),
-    step("docs", None, docs),
-    step("loom models", None, loom),
+    step("tests and doc tests", None, tests),
+    step("long contracts", None, |_| long()),
+    step("benches, once each", None, |_| benches()),
+    step("examples", None, |_| examples()),
+    step("docs", None, |_| docs()),
+    step("python package", Some(&PYTHON), |_| python::test()),
+    step("loom models", None, |_| loom()),
 ];
 
 const fn step(
     name: &'static str,
     needs: Option<&'static Tool>,
-    run: fn() -> Result<(), String>,
+    run: fn(Missing) -> Result<(), String>,
 ) -> Step {
     Step { name, needs, run }
 }
@@ -80,7 +89,7 @@ pub(crate) fn run(missing: Missing) -> Result<(), String> {
         let start = Instant::now();
         let absent = step.needs.filter(|tool| !shell::succeeds((tool.probe)()));
         let outcome = match (absent, missing) {
-            (None, _) => (step.run)().map(|()| "ok".to_owned()),
+            (None, _) => (step.run)(missing).map(|()| "ok".to_owned()),
             (Some(tool), Missing::Skip) => {
                 Ok(format!("SKIPPED: no {} ({})", tool.name, tool.install))
             }
@@ -111,6 +120,24 @@ fn print_table(rows: &[(&str, Duration, String)]) {
 
 fn cargo(args: &[&str]) -> Result<(), String> {
     shell::run(shell::cargo(args))
+}
+
+/// Those of `ffi` skip by name what they have no tool for, unless they are told not to.
+fn tests(missing: Missing) -> Result<(), String> {
+    let mut command = shell::cargo(&["test", "--workspace"]);
+    if missing == Missing::Fail {
+        command.env("SLIPRING_NO_SKIP", "1");
+    }
+    shell::run(command)
+}
+
+/// The contracts that count: optimised, they go as far as they say, and unoptimised a tenth of it.
+fn long() -> Result<(), String> {
+    let tests = ["--test", "contract_lifecycle", "--test", "routing", "--test", "no_allocation"];
+    let names = ["--", "leave_no_memory", "a_million_cycles", "allocate"];
+    let all =
+        [&["test", "--profile", "long", "--package", "slipring"][..], &tests, &names].concat();
+    cargo(&all)
 }
 
 /// Without optimisation; those of routing would build their large tables for minutes.

@@ -18,6 +18,8 @@ const MAX_LINES: usize = 900;
 const BANNED_CODE: &[&str] = &[concat!("to", "do!"), concat!("unimple", "mented!")];
 const BANNED_TEXT: &[&str] = &[concat!("FIX", "ME"), concat!("X", "XX")];
 const SLEEP: &str = concat!("thread::", "sleep");
+/// The same in Python, C and C++.
+const FOREIGN_SLEEPS: &[&str] = &["time.sleep", "nanosleep", "usleep", "sleep_for", "sleep_until"];
 const LAYERS_FILE: &str = "xtask/src/layers.rs";
 
 /// One source file: its path from the workspace root, with `/`, and its text.
@@ -40,9 +42,11 @@ pub(crate) fn run() -> Result<(), String> {
 
 fn read_workspace() -> Result<Vec<File>, String> {
     let root = shell::root();
-    let rust = |path: &Path| path.extension().is_some_and(|e| e == "rs");
+    let wanted = |path: &Path| {
+        path.extension().is_some_and(|e| e == "rs") || is_foreign_test(&path.to_string_lossy())
+    };
     let mut files = Vec::new();
-    for path in shell::files_below(&root, &rust)? {
+    for path in shell::files_below(&root, &wanted)? {
         let text =
             std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         let path = path.strip_prefix(&root).unwrap_or(&path).to_string_lossy().replace('\\', "/");
@@ -54,6 +58,10 @@ fn read_workspace() -> Result<Vec<File>, String> {
 fn check(files: &[File]) -> Vec<String> {
     let mut offences = Vec::new();
     for file in files {
+        if is_foreign_test(&file.path) {
+            check_foreign_sleep(file, &mut offences);
+            continue;
+        }
         if let Some(name) = file.path.strip_prefix("core/src/") {
             check_layers(name, file, &mut offences);
             check_unsafe(name, file, &mut offences);
@@ -191,12 +199,27 @@ fn check_sleep(file: &File, offences: &mut Vec<String>) {
     let (first_line, text) =
         if whole { (0, file.text.as_str()) } else { (code.lines().count(), tests) };
     for line in lines_with_word(&code_only(text), SLEEP) {
-        offences.push(format!(
-            "{}:{}: a test waits for an event, or steps the test clock; it does not sleep",
-            file.path,
-            first_line + line
-        ));
+        offences.push(sleeps(file, first_line + line));
     }
+}
+
+/// Whether `path` is that of a test in another language than Rust.
+fn is_foreign_test(path: &str) -> bool {
+    let endings = [".py", ".c", ".h", ".cpp", ".hpp"];
+    path.contains("/tests/") && endings.iter().any(|ending| path.ends_with(ending))
+}
+
+fn check_foreign_sleep(file: &File, offences: &mut Vec<String>) {
+    for word in FOREIGN_SLEEPS {
+        offences.extend(lines_with_word(&file.text, word).into_iter().map(|l| sleeps(file, l)));
+    }
+}
+
+fn sleeps(file: &File, line: usize) -> String {
+    format!(
+        "{}:{line}: a test waits for an event, or steps the test clock; it does not sleep",
+        file.path
+    )
 }
 
 fn check_length(file: &File, offences: &mut Vec<String>) {
@@ -259,7 +282,7 @@ mod tests {
         assert_caught(
             "core/src/ring.rs",
             "use crate::broker::Broker;\n",
-            "layer 3 uses `broker.rs`",
+            "uses `broker.rs` of layer",
         );
         assert_caught("core/src/ring.rs", "fn f(x: &crate::lane::Lane) {}\n", "uses `lane.rs`");
         assert_caught("core/src/ring.rs", "\nuse super::lane::Lane;\n", "uses `lane.rs`");
@@ -314,6 +337,9 @@ mod tests {
         assert_caught("core/tests/a.rs", &format!("std::{SLEEP}(x);\n"), "core/tests/a.rs:1:");
         let text = format!("fn a() {{}}\n#[cfg(test)]\nmod tests {{\n    std::{SLEEP}(x);\n}}\n");
         assert_caught("core/src/wait.rs", &text, "core/src/wait.rs:4:");
+        assert_caught("python/tests/a.py", "time.sleep(1)\n", "python/tests/a.py:1:");
+        assert_caught("ffi/tests/a.c", "\nnanosleep(&period, NULL);\n", "ffi/tests/a.c:2:");
+        assert_eq!(offences_of("python/tests/a.py", "await asyncio.sleep(0)\n"), [""; 0]);
     }
 
     #[test]

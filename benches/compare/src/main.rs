@@ -1,11 +1,19 @@
 //! slipring beside its peers, in one process, on one machine, in turns.
 //!
-//! `cargo xtask bench-compare` runs it. Sections: A throughput, B fan-out, C latency, D routing.
+//! `cargo xtask bench-compare` runs it. Sections: A throughput, B fan-out, C latency, D routing,
+//! G C and C++.
 
+#[cfg(native)]
+mod boundary;
+#[cfg(not(native))]
+#[path = "boundary_absent.rs"]
+mod boundary;
 mod cpu;
 mod fanout;
 mod harness;
 mod latency;
+#[cfg(native)]
+mod native;
 #[cfg(feature = "slipring")]
 mod ours;
 #[cfg(not(feature = "slipring"))]
@@ -26,8 +34,13 @@ use side::Side;
 
 type Section = fn(&Plan, Option<&dyn Side>, &mut Bars);
 
-const SECTIONS: [(&str, Section); 4] =
-    [("A", throughput::run), ("B", fanout::run), ("C", latency::run), ("D", routing::run)];
+const SECTIONS: [(&str, Section); 5] = [
+    ("A", throughput::run),
+    ("B", fanout::run),
+    ("C", latency::run),
+    ("D", routing::run),
+    ("G", boundary::run),
+];
 const FULL: Plan = Plan { runs: 5, run_seconds: 0.3, quick: false };
 const QUICK: Plan = Plan { runs: 3, run_seconds: 0.08, quick: true };
 /// A load above this before we have started comes from others.
@@ -38,7 +51,7 @@ fn main() -> ExitCode {
     let (plan, only) = match options(&args) {
         Ok(options) => options,
         Err(message) => {
-            eprintln!("{message}\nusage: slipring-compare [--quick] [--only A,B,C,D]");
+            eprintln!("{message}\nusage: slipring-compare [--quick] [--only A,B,C,D,G]");
             return ExitCode::FAILURE;
         }
     };

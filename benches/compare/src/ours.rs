@@ -368,6 +368,22 @@ impl Side for Slipring {
         Box::new(Routes::new(patterns))
     }
 
+    fn boundary(&self, messages: u64, batch: usize) -> (Duration, Duration) {
+        let broker = broker(BUDGET_BYTES);
+        let mut subscription = subscribe(&broker, PATTERN, CAPACITY);
+        let topic = topic(&broker, TOPIC);
+        let (mut publishing, mut polling) = (Duration::ZERO, Duration::ZERO);
+        for _ in 0..messages / CAPACITY as u64 {
+            let began = Instant::now();
+            publish(&topic, CAPACITY as u64, batch, size_of::<Payload>());
+            let full = Instant::now();
+            drain(&mut subscription, CAPACITY as u64);
+            publishing += full - began;
+            polling += full.elapsed();
+        }
+        (publishing, polling)
+    }
+
     fn hot_publishes(&self, publishes: u64, patterns: &[String]) -> Duration {
         let broker = broker(BUDGET_BYTES);
         let _strangers: Vec<_> = patterns

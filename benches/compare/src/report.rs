@@ -67,6 +67,11 @@ impl Bars {
         });
     }
 
+    /// A bar that cannot be measured here.
+    pub(crate) fn skip(&mut self, id: &str, why: &str) {
+        self.0.push(format!("BAR {id} - - SKIP {why}"));
+    }
+
     /// Prints all lines, by section and number.
     pub(crate) fn print(&mut self) {
         let number = |line: &String| {

@@ -61,6 +61,11 @@ pub(crate) trait Side: Sync {
     /// D: a routing table over the patterns, built in bulk; the index is the subscription's id.
     fn router(&self, patterns: &[String]) -> Box<dyn Router>;
 
+    /// G1 to G3: the calling thread fills the queue of one subscription, `batch` messages a publish,
+    /// and empties it by polls of 256, again and again. Times of both.
+    #[cfg_attr(not(native), expect(dead_code, reason = "its section needs the C library"))]
+    fn boundary(&self, messages: u64, batch: usize) -> (Duration, Duration);
+
     /// D7: single publishes to one topic and polls of its one subscription on the calling thread,
     /// beside the strangers' `patterns`.
     fn hot_publishes(&self, publishes: u64, patterns: &[String]) -> Duration;

@@ -1,7 +1,7 @@
 //! Prints the routing figures (section D of the targets) of slipring and the model trie, side by
 //! side, each the median of several runs. Memory is measured in processes of their own.
 //!
-//! `routing_table [runs]` for all of it, `routing_table match <size>` or
+//! `routing_table [runs]` for all of it, `routing_table match <size>`, `routing_table build` or
 //! `routing_table change` for a part.
 
 use std::hint::black_box;
@@ -25,6 +25,7 @@ fn main() {
         ["memory", what, size] => {
             return println!("{}", memory_kib(what, size.parse().expect("a number")));
         }
+        ["build"] => return building(3),
         ["change"] => return subscribing(5),
         ["match", size] => return matching(size.parse().expect("a number"), 9),
         _ => {}

@@ -108,6 +108,34 @@ fn a_waiting_consumer_is_woken_by_a_later_publish() {
     wakes_a_waiting_consumer(1);
 }
 
+/// By then its lane follows the log, and the publisher hears of it by the alert alone.
+#[test]
+fn a_waiting_consumer_that_follows_is_woken() {
+    wakes_a_waiting_consumer(3);
+}
+
+/// Two waits, so that the first alert is taken while the second is given.
+#[test]
+fn a_consumer_that_follows_is_woken_again_and_again() {
+    check(2, || {
+        let world = Arc::new(World::new(BUDGET, false));
+        let mut consumer = world.subscribe(1, Overflow::DropNewest, 8, false);
+        for n in 0..3 {
+            assert_eq!(world.publish(8), ENQUEUED);
+            assert_eq!(consumer.next(&world), Received::Message(n));
+        }
+        let theirs = Arc::clone(&world);
+        let publisher = thread::spawn(move || {
+            (0..2).for_each(|_| assert_eq!(theirs.publish(8), ENQUEUED));
+        });
+        for n in 3..5 {
+            assert!(consumer.wait(&world));
+            assert_eq!(consumer.next(&world), Received::Message(n));
+        }
+        publisher.join().unwrap();
+    });
+}
+
 #[test]
 fn a_waiting_consumer_is_woken_by_close() {
     check(3, || {

@@ -25,15 +25,14 @@ impl Writer {
 
     /// Appends a record at the beginning of a chunk of its own.
     fn append(&mut self) {
-        assert!(self.appender.begin());
+        assert!(self.appender.begin().is_some());
         let at = self.appender.room(RECORD).unwrap() as usize;
         watch_write(at);
         self.appender.commit(RECORD);
         let sequence = self.log.next();
-        self.log.append(&[at]);
+        self.log.append(at);
         let chunk = self.appender.seal().unwrap();
         self.log.retain(chunk, sequence);
-        self.log.publish();
     }
 }
 

@@ -1,10 +1,11 @@
-//! The ring of `DropOldest`. Each message has a cell, written before its push; whoever owns its word
-//! afterwards writes it again, so a word with two owners fails, and so does one that is owned before
-//! it can be seen.
+//! The ring of `DropOldest`. Each message has a cell, written before its push; the consumer that
+//! takes it writes it again, so one that is taken twice fails, and so does one that is taken before it
+//! can be seen. What the producer displaces, it counts.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
+use slipring::internals::Span;
 use slipring::internals::lossy::{Consumer, Producer, lossy};
 use slipring_loom_tests::check;
 
@@ -20,56 +21,59 @@ impl Messages {
         Arc::new(Self((0..count).map(|_| UnsafeCell::new(0)).collect()))
     }
 
-    fn push(&self, producer: &mut Producer, n: u64) -> Option<u64> {
-        // SAFETY: nobody else has its word yet; loom checks it.
+    fn push(&self, producer: &mut Producer, n: u64, run: u64) -> u64 {
+        // SAFETY: nobody else can own it yet; loom checks it.
         self.0[n as usize].with_mut(|state| unsafe { *state = PUSHED });
-        let displaced = producer.push((n as usize) << 3);
-        displaced.map(|word| self.own(word))
+        producer.push(Span { first: sequence(n, run), count: 1 })
     }
 
-    /// Owns the message of `word`, which is its number.
-    fn own(&self, word: usize) -> u64 {
-        let n = word >> 3;
-        // SAFETY: whoever has the word owns its message; loom checks it.
-        self.0[n].with_mut(|state| unsafe { assert_eq!(state.replace(OWNED), PUSHED) });
-        n as u64
+    /// Owns message `n`.
+    fn own(&self, n: u64) {
+        // SAFETY: whoever took it owns its message; loom checks it.
+        self.0[n as usize].with_mut(|state| unsafe { assert_eq!(state.replace(OWNED), PUSHED) });
     }
 
-    /// Takes what is there; the number that follows the last word.
-    fn take(&self, consumer: &mut Consumer, next: &mut u64, most: usize) -> (u64, u64) {
-        let mut words = [0; 4];
-        let (count, displaced) = consumer.take(&mut words[..most]);
+    /// Takes what is there; `next` is the number that follows the last one.
+    fn take(&self, consumer: &mut Consumer, next: &mut u64, most: u64, run: u64) -> (u64, u64) {
+        let (span, displaced) = consumer.take(most);
         *next += displaced;
-        for &word in &words[..count] {
-            assert_eq!(self.own(word), *next, "in order, after exactly what was displaced");
+        for at in 0..span.count {
+            let right = sequence(*next, run);
+            assert_eq!(span.first + at, right, "in order, after exactly what was displaced");
+            self.own(*next);
             *next += 1;
         }
-        (count as u64, displaced)
+        (span.count, displaced)
     }
 }
 
+/// The sequence of message `n`, where others' messages come after every `run` of them.
+fn sequence(n: u64, run: u64) -> u64 {
+    10 + n + n / run
+}
+
 /// `before` messages are there when the consumer begins; it then looks `looks` times.
-fn races(capacity: usize, count: u64, before: u64, looks: usize, most: usize) {
+fn races(capacity: usize, count: u64, before: u64, looks: usize, most: u64, run: u64) {
     for start in STARTS {
-        check(3, move || {
+        check(2, move || {
             let (mut producer, mut consumer) = lossy(capacity, start);
             let messages = Messages::new(count);
             for n in 0..before {
-                assert_eq!(messages.push(&mut producer, n), None, "there is room at first");
+                assert_eq!(messages.push(&mut producer, n, run), 0, "there is room at first");
             }
             let theirs = Arc::clone(&messages);
             let publisher = thread::spawn(move || {
-                (before..count).filter_map(|n| theirs.push(&mut producer, n)).count() as u64
+                (before..count).map(|n| theirs.push(&mut producer, n, run)).sum::<u64>()
             });
             let (mut next, mut taken, mut told) = (0, 0, 0);
             for look in 0..looks {
                 let was_empty = consumer.is_empty();
-                let (count, displaced) = messages.take(&mut consumer, &mut next, most);
+                let (count, displaced) = messages.take(&mut consumer, &mut next, most, run);
                 if look == 0 && before == capacity as u64 && capacity > 1 {
                     assert!(!was_empty, "it has been full since before");
                     assert!(count > 0, "it has been full since before");
                 }
-                // The only slot is empty for a moment while its word is replaced.
+                // The only place is empty for a moment while its message is replaced.
                 let replaced = was_empty || capacity == 1;
                 assert!(replaced || count > 0, "what is there can be taken or is replaced");
                 taken += count;
@@ -77,7 +81,7 @@ fn races(capacity: usize, count: u64, before: u64, looks: usize, most: usize) {
             }
             let displaced = publisher.join().unwrap();
             loop {
-                let (count, lost) = messages.take(&mut consumer, &mut next, most);
+                let (count, lost) = messages.take(&mut consumer, &mut next, most, run);
                 taken += count;
                 told += lost;
                 if count == 0 {
@@ -92,21 +96,26 @@ fn races(capacity: usize, count: u64, before: u64, looks: usize, most: usize) {
 }
 
 #[test]
-fn one_slot_has_one_owner_for_every_word() {
-    races(1, 4, 1, 2, 1);
+fn one_place_has_one_owner_for_every_message() {
+    races(1, 4, 1, 2, 1, u64::MAX);
 }
 
 #[test]
-fn one_slot_that_is_empty_at_first_has_one_owner_for_every_word() {
-    races(1, 3, 0, 2, 1);
+fn one_place_has_one_owner_for_every_run() {
+    races(1, 4, 1, 2, 1, 1);
 }
 
 #[test]
-fn two_slots_have_one_owner_for_every_word() {
-    races(2, 6, 2, 2, 1);
+fn one_place_that_is_empty_at_first_has_one_owner_for_every_message() {
+    races(1, 3, 0, 2, 1, 1);
 }
 
 #[test]
-fn batches_have_one_owner_for_every_word() {
-    races(2, 5, 2, 2, 2);
+fn two_places_have_one_owner_for_every_message() {
+    races(2, 5, 2, 2, 1, 2);
+}
+
+#[test]
+fn batches_have_one_owner_for_every_message() {
+    races(2, 5, 2, 2, 2, 2);
 }

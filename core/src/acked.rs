@@ -1,0 +1,199 @@
+//! The consumer's side of a subscription that delivers at least once: leases what it takes, and
+//! takes again what is due.
+
+use crate::acks::{Acks, Due, sequence_after};
+use crate::handled::Handled;
+use crate::inbox::Inbox;
+use crate::lane::{Lane, Next, Reader};
+use crate::lease::{AckId, Leased};
+use crate::ledger::Grant;
+use crate::message::{Context, Message};
+use crate::publisher::Engine;
+use crate::sync::{Arc, Ordering};
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Acked {
+    pub(crate) acks: Arc<Acks>,
+    /// Whether a handler's result settles messages.
+    handles: bool,
+    /// Of the messages at hand: the first `used`, in the order in which they were taken.
+    leases: Vec<Leased>,
+    used: usize,
+    /// For a handler: whether nothing is unsettled but the run at hand, so that nobody need be
+    /// asked about the next message.
+    quiet: bool,
+    run: Option<Run>,
+}
+
+/// Messages that a handler has had and succeeded with, of which the ledger does not know yet.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    shard: usize,
+    next: u64,
+    count: u64,
+}
+
+impl Acked {
+    pub(crate) fn new(acks: Arc<Acks>, handles: bool) -> Self {
+        Self { acks, handles, leases: Vec::new(), used: 0, quiet: false, run: None }
+    }
+
+    /// Nothing that was taken is at hand any more.
+    pub(crate) fn clear(&mut self) {
+        self.used = 0;
+    }
+
+    /// The lease on the `index`-th message at hand.
+    pub(crate) fn lease(&self, index: usize) -> Option<&Leased> {
+        self.leases[..self.used].get(index)
+    }
+
+    /// The lease on the last message that was taken.
+    pub(crate) fn last(&self) -> Option<&Leased> {
+        self.leases[..self.used].last()
+    }
+
+    fn note(&mut self, id: AckId, attempt: u32) {
+        if let Some(lease) = self.leases.get_mut(self.used) {
+            (lease.id, lease.attempt) = (id, attempt);
+        } else {
+            let by = (!self.handles).then(|| Arc::clone(&self.acks) as _);
+            self.leases.push(Leased { id, attempt, by });
+        }
+        self.used += 1;
+    }
+
+    /// The next message from `shard`: one that is due again, or one that was not taken before.
+    pub(crate) fn next(
+        &mut self,
+        inbox: &Inbox,
+        engine: &Engine,
+        reader: &mut Reader,
+        shard: usize,
+    ) -> Next {
+        let Some(lane) = inbox.lane(shard) else { return Next::Empty };
+        if self.handles {
+            self.used = 0;
+            if self.run.is_some_and(|run| run.shard != shard) {
+                self.end_run();
+            }
+            self.quiet = self.quiet || self.acks.is_quiet();
+        }
+        if !self.quiet
+            && let Some(next) = self.next_due(engine, lane, reader, shard)
+        {
+            return next;
+        }
+        loop {
+            let next = lane.next(reader, 1, &inbox.interest, &engine.context);
+            let Next::Record(address) = next else { return next };
+            lane.release(reader);
+            let message = Lane::message(reader, address, &engine.context);
+            if self.quiet {
+                let Some(next) = self.run_next(shard) else { return Next::Empty };
+                let sequence = sequence_after(next, message.record);
+                let id = AckId { epoch: 0, sequence, generation: 0, shard: shard as u16 };
+                self.note(id, 1);
+                return Next::Record(address);
+            }
+            let lease = if self.handles {
+                self.acks.lease_to_handler(shard, message.record)
+            } else {
+                self.acks.lease(shard, message.record)
+            };
+            if let Some((id, grant)) = lease {
+                self.note(id, grant.attempt);
+                return Next::Record(address);
+            }
+            // Held: it comes when the earlier one of its key is settled.
+        }
+    }
+
+    /// What is due of the messages that were taken before; `None` if others may be taken.
+    fn next_due(
+        &mut self,
+        engine: &Engine,
+        lane: &Lane,
+        reader: &mut Reader,
+        shard: usize,
+    ) -> Option<Next> {
+        loop {
+            let (id, grant) = match self.acks.due(shard, self.handles) {
+                Due::Again(id, grant) => (id, grant),
+                Due::Lost(lost) => return Some(Next::Lagged(lost)),
+                Due::Full => return Some(Next::Empty),
+                Due::Fresh => return None,
+            };
+            let Some(address) = lane.again(reader, grant.sequence) else {
+                // It has expired since: told by the next look.
+                if self.acks.lose(shard, grant.sequence) {
+                    return Some(Next::Lagged(1));
+                }
+                continue;
+            };
+            let message = Lane::message(reader, address, &engine.context);
+            if is_deleted(&message, &engine.context) {
+                self.acks.settle(shard, grant.sequence);
+            } else if grant.attempt > self.acks.terms.max_attempts {
+                let attempts = grant.attempt - 1;
+                let reason = format!("not acknowledged in {attempts} attempts");
+                self.acks.bury_or_retry(shard, Grant { attempt: attempts, ..grant }, &reason);
+            } else {
+                self.note(id, grant.attempt);
+                return Some(Next::Record(address));
+            }
+        }
+    }
+
+    /// Behind the last message that was taken from `shard`.
+    fn run_next(&self, shard: usize) -> Option<u64> {
+        match self.run {
+            Some(run) => Some(run.next),
+            None => self.acks.next(shard),
+        }
+    }
+
+    /// What became of the message that the handler had last.
+    pub(crate) fn settle(&mut self, message: &Message<'_>, handled: &Handled) {
+        let Some(&Leased { id, attempt, .. }) = self.last() else { return };
+        let AckId { sequence, mut generation, .. } = id;
+        let shard = usize::from(id.shard);
+        self.used = 0;
+        if self.quiet {
+            if *handled == Handled::Success {
+                let count = self.run.map_or(0, |run| run.count) + 1;
+                self.run = Some(Run { shard, next: sequence + 1, count });
+                return;
+            }
+            self.end_run();
+            self.quiet = false;
+            // Nothing else is unsettled that it could have to wait for.
+            let lease = self.acks.lease_to_handler(shard, message.record);
+            generation = lease.map_or(generation, |(_, grant)| grant.generation);
+        }
+        let grant = Grant { sequence, generation, attempt };
+        match handled {
+            Handled::Success => self.acks.succeed(shard, sequence),
+            Handled::Retry { reason } => self.acks.fail(shard, grant, reason),
+            Handled::DeadLetter { reason } => self.acks.bury_or_retry(shard, grant, reason),
+        }
+    }
+
+    /// Tells the ledger of the run at hand.
+    pub(crate) fn end_run(&mut self) {
+        if let Some(Run { shard, next, count }) = self.run.take() {
+            self.acks.settle_run(shard, next - 1, count);
+        }
+    }
+
+    /// The ledger is to be asked again: others may have changed it.
+    pub(crate) fn end_slice(&mut self) {
+        self.end_run();
+        self.quiet = false;
+    }
+}
+
+fn is_deleted(message: &Message<'_>, context: &Context) -> bool {
+    context.partitions[message.partition() as usize].deleted.load(Ordering::Relaxed)
+}

@@ -1,0 +1,565 @@
+//! Acknowledgements: what a subscription that delivers at least once has in flight, shared by its
+//! consumer and by whoever settles its messages.
+//!
+//! The ledgers are behind one mutex. No foreign code runs under it, and nothing is published: a
+//! dead letter is stored between two uses of the lock, while its message is leased to nobody but
+//! whoever stores it.
+
+use crate::backoff::Backoff;
+use crate::dead_letter::{self, Source};
+use crate::error::{AckError, PublishError};
+use crate::inbox::{Inbox, InboxState};
+use crate::interest::is_inside_filter;
+use crate::lane::Lane;
+use crate::lease::{AckId, Settle};
+use crate::ledger::{Grant, Ledger, Stale};
+use crate::message::{OwnedMessage, Record};
+use crate::publisher::{Engine, Topic, stable_hash};
+use crate::sync::{Arc, AtomicU64, Ordering};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The least and the most that a lease can be given for.
+pub(crate) const LEASE_MIN: Duration = Duration::from_millis(10);
+/// See [`LEASE_MIN`].
+pub(crate) const LEASE_MAX: Duration = Duration::from_secs(600);
+
+/// A lease that does not end: what a handler has is not given to anybody else.
+const FOR_EVER: Duration = Duration::MAX;
+
+/// How messages are delivered again.
+#[derive(Debug, Clone)]
+pub(crate) struct Terms {
+    pub(crate) visibility: Duration,
+    pub(crate) max_attempts: u32,
+    pub(crate) backoff: Backoff,
+    pub(crate) max_outstanding: usize,
+    /// Whether later messages of an ordering key wait for one that has failed.
+    pub(crate) keys_wait: bool,
+}
+
+impl Default for Terms {
+    fn default() -> Self {
+        Self {
+            visibility: Duration::from_secs(10),
+            max_attempts: 5,
+            backoff: Backoff::default(),
+            max_outstanding: 1 << 16,
+            keys_wait: true,
+        }
+    }
+}
+
+/// The topic for dead letters, created if need be.
+pub(crate) type DeadLetterTopic = dyn Fn() -> Result<Topic, PublishError> + Send + Sync;
+
+/// See the module's head.
+pub(crate) struct Acks {
+    inbox: Arc<Inbox>,
+    engine: Arc<Engine>,
+    /// Of the subscription, whichever inbox it has: the part of ack ids that stays.
+    number: u64,
+    pub(crate) terms: Terms,
+    pub(crate) dead_letters: Arc<DeadLetterTopic>,
+    state: Mutex<State>,
+    pub(crate) figures: AckFigures,
+}
+
+/// Counted by whoever does it.
+#[derive(Debug, Default)]
+pub(crate) struct AckFigures {
+    pub(crate) acked: AtomicU64,
+    pub(crate) redelivered: AtomicU64,
+    pub(crate) dead_lettered: AtomicU64,
+    /// Expired from the log unsettled, after they had been delivered.
+    pub(crate) expired_leases: AtomicU64,
+}
+
+fn count(figure: &AtomicU64, count: u64) {
+    // Relaxed: a figure that orders nothing.
+    figure.fetch_add(count, Ordering::Relaxed);
+}
+
+#[derive(Debug)]
+struct State {
+    /// By shard, from the first message on.
+    ledgers: Box<[Option<Ledger>]>,
+    /// Tells the present ack ids from those of earlier inboxes.
+    incarnation: u16,
+    /// Another inbox goes on.
+    is_over: bool,
+    /// The alarm that is set.
+    alarm: Option<Duration>,
+    /// For jitter: the state of a generator that nobody needs to be unable to guess.
+    random: u64,
+}
+
+impl fmt::Debug for Acks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Acks").field("terms", &self.terms).finish_non_exhaustive()
+    }
+}
+
+/// What a consumer is to do next about what it has taken before.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Due {
+    /// Deliver this again.
+    Again(AckId, Grant),
+    /// Tell that so many expired unsettled.
+    Lost(u64),
+    /// Take one that was not taken before.
+    Fresh,
+    /// Wait until something is settled.
+    Full,
+}
+
+impl Acks {
+    pub(crate) fn new(
+        inbox: Arc<Inbox>,
+        engine: Arc<Engine>,
+        terms: Terms,
+        dead_letters: Arc<DeadLetterTopic>,
+    ) -> Self {
+        let state = State {
+            ledgers: (0..engine.shards.len()).map(|_| None).collect(),
+            incarnation: 0,
+            is_over: false,
+            alarm: None,
+            random: inbox.id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ engine.context.store | 1,
+        };
+        let (state, figures) = (Mutex::new(state), AckFigures::default());
+        Self { number: inbox.id, inbox, engine, terms, dead_letters, state, figures }
+    }
+
+    /// Those of the same subscription for its next inbox, after a [hand-over](Self::hand_over).
+    /// Nothing is leased: what was is due. With `forget` nothing is unsettled either.
+    pub(crate) fn succeed_to(&self, inbox: Arc<Inbox>, left: HandOver, forget: bool) -> Self {
+        let next = Self::new(
+            inbox,
+            Arc::clone(&self.engine),
+            self.terms.clone(),
+            Arc::clone(&self.dead_letters),
+        );
+        {
+            let mut state = next.lock();
+            state.incarnation = left.incarnation.wrapping_add(1);
+            if !forget {
+                state.ledgers = left.ledgers;
+                state.ledgers.iter_mut().flatten().for_each(Ledger::expire_all);
+            }
+        }
+        Self { number: self.number, ..next }
+    }
+
+    /// Shows the shards what is unsettled, when they know the inbox.
+    pub(crate) fn note_unsettled(&self) {
+        let state = self.lock();
+        for (shard, ledger) in state.ledgers.iter().enumerate() {
+            if let (Some(lane), Some(ledger)) = (self.inbox.lane(shard), ledger) {
+                lane.note_unsettled(ledger.oldest());
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No foreign code runs under this lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Duration {
+        self.engine.clock.now()
+    }
+
+    /// What ack ids of an incarnation have in common: store, subscription, incarnation.
+    fn epoch(&self, incarnation: u16) -> u64 {
+        const PART: u64 = (1 << 24) - 1;
+        let of_store = (self.engine.context.store & PART) << 40;
+        of_store | (self.number & PART) << 16 | u64::from(incarnation)
+    }
+
+    /// The ordering key of `record`, as ledgers know it.
+    fn key(&self, record: Record<'_>) -> u32 {
+        match record.key() {
+            Some(key) if self.terms.keys_wait => {
+                let hash = stable_hash(key.as_bytes()) ^ u64::from(record.partition()) << 32;
+                ((hash ^ hash >> 32) as u32).max(1)
+            }
+            _ => 0,
+        }
+    }
+
+    /// What is due now of the messages from `shard` that were taken before.
+    pub(crate) fn due(&self, shard: usize, to_handler: bool) -> Due {
+        let now = self.now();
+        let until = if to_handler { FOR_EVER } else { now.saturating_add(self.terms.visibility) };
+        let mut state = self.lock();
+        if let (Some(ledger), Some(lane)) = (state.ledgers[shard].as_mut(), self.inbox.lane(shard))
+            && let Some(due) = self.due_of(ledger, lane, now, until)
+        {
+            return match due {
+                Ok(grant) => Due::Again(self.id(&state, shard, grant), grant),
+                Err(lost) => Due::Lost(lost),
+            };
+        }
+        if state.has_room(&self.terms) { Due::Fresh } else { Due::Full }
+    }
+
+    /// A message of `ledger` that is due, or how many have expired.
+    fn due_of(
+        &self,
+        ledger: &mut Ledger,
+        lane: &Lane,
+        now: Duration,
+        until: Duration,
+    ) -> Option<Result<Grant, u64>> {
+        if ledger.is_quiet() {
+            return None;
+        }
+        // What was not taken yet, the lane tells.
+        let expired = ledger.expire_below(lane.low().min(ledger.next()));
+        if expired > 0 {
+            lane.note_unsettled(ledger.oldest());
+            count(&self.figures.expired_leases, expired);
+            return Some(Err(expired));
+        }
+        let grant = ledger.due(now, until)?;
+        count(&self.figures.redelivered, u64::from(grant.attempt > 1));
+        Some(Ok(grant))
+    }
+
+    /// Whether one more message may be taken.
+    pub(crate) fn has_room(&self) -> bool {
+        self.lock().has_room(&self.terms)
+    }
+
+    /// Leases the next message from `shard`, unless it must wait for another of its key.
+    pub(crate) fn lease(&self, shard: usize, record: Record<'_>) -> Option<(AckId, Grant)> {
+        self.lease_until(shard, record, self.now().saturating_add(self.terms.visibility))
+    }
+
+    /// Leases it for a handler, which settles it when it returns.
+    pub(crate) fn lease_to_handler(
+        &self,
+        shard: usize,
+        record: Record<'_>,
+    ) -> Option<(AckId, Grant)> {
+        self.lease_until(shard, record, FOR_EVER)
+    }
+
+    fn lease_until(
+        &self,
+        shard: usize,
+        record: Record<'_>,
+        until: Duration,
+    ) -> Option<(AckId, Grant)> {
+        let key = self.key(record);
+        let mut state = self.lock();
+        let (ledger, lane) = state.ledger(&self.inbox, shard)?;
+        let sequence = sequence_after(ledger.next(), record);
+        let grant = ledger.lease(sequence, key, until);
+        lane.note_unsettled(ledger.oldest());
+        grant.map(|grant| (self.id(&state, shard, grant), grant))
+    }
+
+    /// Behind the last message taken from `shard`.
+    pub(crate) fn next(&self, shard: usize) -> Option<u64> {
+        let mut state = self.lock();
+        state.ledger(&self.inbox, shard).map(|(ledger, _)| ledger.next())
+    }
+
+    /// The messages from `shard` up to `last` were all taken and handled, while nothing else was
+    /// unsettled.
+    pub(crate) fn settle_run(&self, shard: usize, last: u64, messages: u64) {
+        let mut state = self.lock();
+        if let Some((ledger, _)) = state.ledger(&self.inbox, shard) {
+            ledger.take_settled(last);
+        }
+        count(&self.figures.acked, messages);
+    }
+
+    /// Whether nothing is unsettled.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.lock().ledgers.iter().flatten().all(Ledger::is_quiet)
+    }
+
+    /// When something is due next.
+    pub(crate) fn next_due(&self) -> Option<Duration> {
+        self.lock().next_due()
+    }
+
+    /// Whether something is due now.
+    pub(crate) fn is_due(&self) -> bool {
+        let next = self.lock().next_due();
+        next.is_some_and(|next| next <= self.now())
+    }
+
+    /// Wakes the consumer when something is due.
+    pub(crate) fn set_alarm(&self) {
+        let now = self.now();
+        let mut state = self.lock();
+        let Some(due) = state.next_due() else { return };
+        if state.alarm.is_none_or(|alarm| due < alarm || alarm <= now) {
+            state.alarm = Some(due);
+            drop(state);
+            self.engine.alarms.set(due, &self.inbox);
+        }
+    }
+
+    /// Messages that were taken and are not settled.
+    pub(crate) fn unsettled(&self) -> u64 {
+        let state = self.lock();
+        state.ledgers.iter().flatten().map(|ledger| ledger.unsettled() as u64).sum()
+    }
+
+    /// The id of a lease on a message from `shard`.
+    fn id(&self, state: &State, shard: usize, grant: Grant) -> AckId {
+        let Grant { sequence, generation, .. } = grant;
+        let epoch = self.epoch(state.incarnation);
+        AckId { epoch, sequence, generation, shard: shard as u16 }
+    }
+
+    /// The message of a lease is settled, whatever has become of the lease.
+    pub(crate) fn settle(&self, shard: usize, sequence: u64) -> bool {
+        self.change(shard, |ledger| ledger.settle(sequence).then_some(()).ok_or(Stale)).is_ok()
+    }
+
+    /// A message that was due has expired. False if that was known.
+    pub(crate) fn lose(&self, shard: usize, sequence: u64) -> bool {
+        let lost = self.settle(shard, sequence);
+        count(&self.figures.expired_leases, u64::from(lost));
+        lost
+    }
+
+    /// The handler has succeeded.
+    pub(crate) fn succeed(&self, shard: usize, sequence: u64) {
+        if self.settle(shard, sequence) {
+            count(&self.figures.acked, 1);
+        }
+    }
+
+    /// A delivery has failed: the message is due again after its pause, or a dead letter.
+    pub(crate) fn fail(&self, shard: usize, grant: Grant, reason: &str) {
+        self.warn(self.give_back(shard, grant, None, reason));
+    }
+
+    /// Gives up on a message that is leased; if its dead letter cannot be stored, that is tried
+    /// again.
+    pub(crate) fn bury_or_retry(&self, shard: usize, grant: Grant, reason: &str) {
+        self.warn(self.bury(shard, grant, reason));
+    }
+
+    fn warn(&self, result: Result<(), AckError>) {
+        // Any other error: it expired from the log meanwhile.
+        if let Err(AckError::DeadLetter(error)) = result {
+            tracing::warn!(subscription = self.inbox.id, %error, "a dead letter is not stored");
+        }
+    }
+
+    /// Gives up on a message that is leased.
+    fn bury(&self, shard: usize, grant: Grant, reason: &str) -> Result<(), AckError> {
+        let now = self.now();
+        let until = now.saturating_add(self.terms.visibility);
+        // Whoever stores the dead letter is the only one to have the message. If it cannot be
+        // stored, there is another attempt at that when the time is over.
+        self.change(shard, |ledger| ledger.nack(grant.sequence, grant.generation, now, until))?;
+        let Some(message) = self.read(shard, grant.sequence) else {
+            if self.settle(shard, grant.sequence) {
+                count(&self.figures.expired_leases, 1);
+            }
+            return Err(AckError::Expired);
+        };
+        let subscription = dead_letter::subscription_name(&self.inbox);
+        let source = Source { subscription: &subscription, attempts: grant.attempt, reason };
+        let topic = (self.dead_letters)().map_err(AckError::DeadLetter)?;
+        dead_letter::store(&topic, &message.view(), source).map_err(AckError::DeadLetter)?;
+        self.settle(shard, grant.sequence);
+        count(&self.figures.dead_lettered, 1);
+        Ok(())
+    }
+
+    fn give_back(
+        &self,
+        shard: usize,
+        grant: Grant,
+        delay: Option<Duration>,
+        reason: &str,
+    ) -> Result<(), AckError> {
+        if grant.attempt >= self.terms.max_attempts {
+            return self.bury(shard, grant, reason);
+        }
+        let now = self.now();
+        let random = self.lock().random();
+        let pause = || self.terms.backoff.after_with(grant.attempt, random);
+        let due = now.saturating_add(delay.unwrap_or_else(pause));
+        let Grant { sequence, generation, .. } = grant;
+        self.change(shard, |ledger| ledger.nack(sequence, generation, now, due))
+    }
+
+    /// The message at `sequence` of `shard`, if it is still in the log.
+    fn read(&self, shard: usize, sequence: u64) -> Option<OwnedMessage> {
+        self.engine.shards[shard].log.keep_message(sequence, &self.engine.context)
+    }
+
+    /// Changes the ledger of `shard`, and wakes the consumer if that has made something due, or
+    /// made room.
+    fn change(
+        &self,
+        shard: usize,
+        change: impl FnOnce(&mut Ledger) -> Result<(), Stale>,
+    ) -> Result<(), AckError> {
+        let mut state = self.lock();
+        let was_full = state.leased() >= self.terms.max_outstanding;
+        let (Some(ledger), Some(lane)) = (state.ledgers[shard].as_mut(), self.inbox.lane(shard))
+        else {
+            return Err(AckError::Stale);
+        };
+        change(ledger).map_err(|Stale| AckError::Stale)?;
+        lane.note_unsettled(ledger.oldest());
+        let due = ledger.next_due();
+        let made_room = was_full && state.leased() < self.terms.max_outstanding;
+        drop(state);
+        if self.inbox.arrivals.is_armed_after_fence() {
+            if made_room || due.is_some_and(|due| due <= self.now()) {
+                self.inbox.arrivals.wake();
+            } else {
+                self.set_alarm();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the subscription can be called now, and `id` is of it. An id of an earlier
+    /// incarnation is stale.
+    fn check(&self, id: AckId) -> Result<(), AckError> {
+        if is_inside_filter() {
+            return Err(AckError::InsideFilter);
+        }
+        if self.engine.generation.is_over() {
+            return Err(AckError::Forked);
+        }
+        let (incarnation, is_over) = {
+            let state = self.lock();
+            (state.incarnation, state.is_over)
+        };
+        let ours = self.epoch(incarnation);
+        if id.epoch >> 16 != ours >> 16 || usize::from(id.shard) >= self.engine.shards.len() {
+            return Err(AckError::UnknownAckId);
+        }
+        if is_over {
+            return Err(AckError::Stale);
+        }
+        if self.inbox.state() == InboxState::Ended {
+            return Err(AckError::Ended);
+        }
+        if id.epoch == ours { Ok(()) } else { Err(AckError::Stale) }
+    }
+
+    /// The lease that `id` names, if it is not over.
+    fn grant(&self, id: AckId) -> Result<(usize, Grant), AckError> {
+        self.check(id)?;
+        let AckId { sequence, generation, .. } = id;
+        let (now, shard) = (self.now(), usize::from(id.shard));
+        let state = self.lock();
+        let ledger = state.ledgers[shard].as_ref().ok_or(AckError::Stale)?;
+        let attempt = ledger.attempts(sequence, generation, now).map_err(|_| AckError::Stale)?;
+        Ok((shard, Grant { sequence, generation, attempt }))
+    }
+
+    /// Ends this: nothing is leased or settled by it any more. What it knew, for its successor.
+    pub(crate) fn hand_over(&self) -> HandOver {
+        let mut state = self.lock();
+        state.is_over = true;
+        let shards = state.ledgers.len();
+        let ledgers = std::mem::replace(&mut state.ledgers, (0..shards).map(|_| None).collect());
+        HandOver { ledgers, incarnation: state.incarnation }
+    }
+}
+
+/// What a subscription's acknowledgements leave to those of its next inbox.
+#[derive(Debug)]
+pub(crate) struct HandOver {
+    pub(crate) ledgers: Box<[Option<Ledger>]>,
+    incarnation: u16,
+}
+
+impl State {
+    fn has_room(&self, terms: &Terms) -> bool {
+        !self.is_over && self.leased() < terms.max_outstanding
+    }
+
+    fn leased(&self) -> usize {
+        self.ledgers.iter().flatten().map(Ledger::leased).sum()
+    }
+
+    fn next_due(&self) -> Option<Duration> {
+        self.ledgers.iter().flatten().filter_map(Ledger::next_due).min()
+    }
+
+    /// The ledger of `shard`, made if need be, with the lane that its messages come from.
+    fn ledger<'a>(
+        &'a mut self,
+        inbox: &'a Inbox,
+        shard: usize,
+    ) -> Option<(&'a mut Ledger, &'a Lane)> {
+        let lane = inbox.lane(shard).filter(|_| !self.is_over)?;
+        let ledger = self.ledgers[shard].get_or_insert_with(|| Ledger::new(lane.origin));
+        Some((ledger, lane))
+    }
+
+    /// The next random number (Marsaglia: "Xorshift RNGs", 2003).
+    fn random(&mut self) -> u32 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 32) as u32
+    }
+}
+
+/// The sequence of `record`, which is at `next` or behind.
+pub(crate) fn sequence_after(next: u64, record: Record<'_>) -> u64 {
+    next + u64::from(record.sequence_low().wrapping_sub(next as u32))
+}
+
+impl Settle for Acks {
+    fn ack(&self, id: AckId) -> Result<bool, AckError> {
+        match self.check(id) {
+            Ok(()) => {}
+            Err(AckError::Stale | AckError::Ended) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        let AckId { sequence, generation, .. } = id;
+        let ack = |ledger: &mut Ledger| ledger.ack(sequence, generation).then_some(()).ok_or(Stale);
+        let settled = self.change(usize::from(id.shard), ack).is_ok();
+        count(&self.figures.acked, u64::from(settled));
+        Ok(settled)
+    }
+
+    fn nack(&self, id: AckId, delay: Option<Duration>) -> Result<(), AckError> {
+        in_range(delay.unwrap_or_default(), Duration::ZERO, Backoff::MAX)?;
+        let (shard, grant) = self.grant(id)?;
+        self.give_back(shard, grant, delay, "given back at the last attempt")
+    }
+
+    fn dead_letter(&self, id: AckId, reason: &str) -> Result<(), AckError> {
+        let (shard, grant) = self.grant(id)?;
+        self.bury(shard, grant, reason)
+    }
+
+    fn extend(&self, id: AckId, by: Duration) -> Result<(), AckError> {
+        in_range(by, LEASE_MIN, LEASE_MAX)?;
+        let (shard, Grant { sequence, generation, .. }) = self.grant(id)?;
+        let now = self.now();
+        let until = now.saturating_add(by);
+        self.change(shard, |ledger| ledger.extend(sequence, generation, now, until))
+    }
+}
+
+fn in_range(time: Duration, min: Duration, max: Duration) -> Result<(), AckError> {
+    if (min..=max).contains(&time) {
+        return Ok(());
+    }
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let (requested_ms, min_ms, max_ms) = (ms(time), ms(min), ms(max));
+    Err(AckError::OutOfRange { requested_ms, min_ms, max_ms })
+}

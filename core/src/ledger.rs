@@ -1,0 +1,466 @@
+//! The ledger: which messages of one shard a subscription has taken and not settled, what each of
+//! them waits for, and until when.
+//!
+//! A message that is taken and neither settled at once nor dropped is a lease in the slab, found by
+//! its sequence. As all leases are given for the same time, those that were given stand in the
+//! order in which they expire: the common list needs no sorting and nothing happens to it when
+//! time passes. Deadlines of their own (extensions, pauses between attempts) go to a timer wheel,
+//! whose lists are made of the same leases. Every operation costs O(1) amortised; what expires is
+//! handed out one by one, so a million leases that expire at once delay nobody.
+//!
+//! | a message is | until |
+//! |---|---|
+//! | leased | it is settled, fails, or its deadline passes: then it is due |
+//! | waiting | the time of its next attempt: then it is due |
+//! | held | no earlier message of its ordering key has failed and is unsettled: then it is due |
+//!
+//! One consumer owns a ledger, or it is behind a lock: nothing here is shared.
+
+use crate::index::Index;
+use crate::settled::Settled;
+use crate::slab::{Lease, LeaseState, Slab, Slot};
+use crate::wheel::{LISTS, Wheel};
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+/// Leases in the order in which they were given, and expire.
+const GIVEN: usize = 0;
+/// What is due now.
+const DUE: usize = 1;
+/// The lists of the wheel follow.
+const WHEEL: usize = 2;
+
+/// Leases that one call moves along the wheel at most.
+const MOVES: usize = 10_000;
+
+/// See the module's head.
+#[derive(Debug)]
+pub struct Ledger {
+    settled: Settled,
+    /// Behind the last message that was taken.
+    next: u64,
+    slab: Slab,
+    by_sequence: Index,
+    wheel: Wheel,
+    /// Ordering keys of which a message has failed and is not settled.
+    keys: HashMap<u32, Key>,
+    leased: usize,
+}
+
+/// An ordering key that is stopped: the sequences of its messages.
+#[derive(Debug, Default)]
+struct Key {
+    failed: BTreeSet<u64>,
+    held: BTreeSet<u64>,
+}
+
+impl Key {
+    /// Whether the message at `sequence` must wait for an earlier one.
+    fn holds(&self, sequence: u64) -> bool {
+        self.failed.first().is_some_and(|&first| first < sequence)
+    }
+}
+
+/// A lease that was given: what tells it from others on the same message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "internal")]
+pub struct Grant {
+    /// The message's place in the log.
+    pub sequence: u64,
+    /// Counts the leases on it.
+    pub generation: u32,
+    /// Deliveries of it, with this one.
+    pub attempt: u32,
+}
+
+/// The lease is over: the message is settled, or has been or may be given to somebody anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::exhaustive_structs, reason = "internal")]
+pub struct Stale;
+
+/// Milliseconds, rounded up: a deadline never comes early.
+fn tick_after(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// Milliseconds that have passed.
+fn tick_at(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl Ledger {
+    /// A ledger in which everything below `floor` is settled.
+    pub fn new(floor: u64) -> Self {
+        Self {
+            settled: Settled::new(floor),
+            next: floor,
+            slab: Slab::new(WHEEL),
+            by_sequence: Index::default(),
+            wheel: Wheel::default(),
+            keys: HashMap::new(),
+            leased: 0,
+        }
+    }
+
+    /// Below it everything is settled.
+    pub fn floor(&self) -> u64 {
+        self.settled.floor()
+    }
+
+    /// The first message that is taken and not settled.
+    #[inline]
+    pub fn oldest(&self) -> Option<u64> {
+        (self.floor() < self.next).then(|| self.floor())
+    }
+
+    /// Behind the last message that was taken.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// What is settled.
+    pub fn settled(&self) -> &Settled {
+        &self.settled
+    }
+
+    /// Messages that are leased.
+    pub fn leased(&self) -> usize {
+        self.leased
+    }
+
+    /// Messages that were taken and are not settled.
+    pub fn unsettled(&self) -> usize {
+        self.by_sequence.len()
+    }
+
+    /// Whether nothing needs to be asked about messages that come: none is unsettled.
+    #[inline]
+    pub fn is_quiet(&self) -> bool {
+        self.by_sequence.len() == 0
+    }
+
+    /// What was between the last message taken and `sequence` is not wanted.
+    #[inline]
+    fn skip_to(&mut self, sequence: u64) {
+        debug_assert!(sequence >= self.next, "messages are taken in order");
+        self.settled.settle_all(self.next..sequence);
+        self.next = sequence + 1;
+    }
+
+    /// The next message was taken and handled: it is settled. So are those before it, if nothing
+    /// was [unsettled](Self::is_quiet) and they were handled as well: a run is told by its last.
+    #[inline]
+    pub fn take_settled(&mut self, sequence: u64) {
+        self.skip_to(sequence);
+        self.settled.settle(sequence);
+    }
+
+    /// The next message, at `sequence`, is taken: leases it until `deadline`, the same time from
+    /// now for all, unless it must wait for another of its ordering key. `key` is 0 where there is
+    /// none, or where its order does not matter.
+    pub fn lease(&mut self, sequence: u64, key: u32, deadline: Duration) -> Option<Grant> {
+        self.skip_to(sequence);
+        let held = self.must_wait(key, sequence);
+        let state = if held { LeaseState::Held } else { LeaseState::Leased };
+        let mut lease = Lease::new(sequence, key, state);
+        lease.attempts = u16::from(!held);
+        lease.set_deadline(tick_after(deadline));
+        let slot = self.insert(lease);
+        if held {
+            self.hold(key, sequence);
+            return None;
+        }
+        self.slab.append(GIVEN, slot);
+        self.leased += 1;
+        Some(Grant { sequence, generation: 1, attempt: 1 })
+    }
+
+    /// The next message that is due at `now`, leased anew until `deadline`: its last lease has
+    /// expired, its pause is over, or what held it is settled. `Grant::attempt` counts this
+    /// delivery, so that whoever has no attempts left settles it instead. `None` if nothing is due,
+    /// or not before the next call: one call moves a bounded number of leases.
+    pub fn due(&mut self, now: Duration, deadline: Duration) -> Option<Grant> {
+        let now = tick_at(now);
+        for _ in 0..MOVES {
+            if !self.wheel.is_empty() {
+                self.turn_wheel(now);
+            }
+            let slot = match (self.slab.first(DUE), self.slab.first(GIVEN)) {
+                (Some(due), _) => due,
+                (None, Some(given)) if self.slab.get(given).deadline() <= now => given,
+                _ => return None,
+            };
+            let Lease { sequence, key, state, .. } = *self.slab.get(slot);
+            self.unlink(slot);
+            if state == LeaseState::Leased {
+                // It has expired, which is a failure like others.
+                self.leased -= 1;
+                self.fail(key, sequence);
+            }
+            if self.must_wait(key, sequence) {
+                self.slab.get_mut(slot).state = LeaseState::Held;
+                self.hold(key, sequence);
+                continue;
+            }
+            self.slab.append(GIVEN, slot);
+            self.leased += 1;
+            let lease = self.slab.get_mut(slot);
+            lease.state = LeaseState::Leased;
+            lease.generation = lease.generation.wrapping_add(1);
+            lease.attempts = lease.attempts.saturating_add(1);
+            lease.set_deadline(tick_after(deadline));
+            let (generation, attempt) = (lease.generation, u32::from(lease.attempts));
+            return Some(Grant { sequence, generation, attempt });
+        }
+        None
+    }
+
+    /// When something may be due next; in the past if it is.
+    pub fn next_due(&self) -> Option<Duration> {
+        if self.slab.first(DUE).is_some() {
+            return Some(Duration::ZERO);
+        }
+        let given = self.slab.first(GIVEN).map(|slot| self.slab.get(slot).deadline());
+        let placed = self.wheel.next().map(|place| place.tick);
+        given.into_iter().chain(placed).min().map(Duration::from_millis)
+    }
+
+    /// Settles the message at `sequence`, if its lease of this `generation` has not been followed
+    /// by another. False if that had no effect.
+    pub fn ack(&mut self, sequence: u64, generation: u32) -> bool {
+        match self.find(sequence) {
+            Some(slot) if self.slab.get(slot).generation == generation => {
+                self.remove(sequence);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Settles the message at `sequence`, whoever has it. False if it was settled, or never taken.
+    pub fn settle(&mut self, sequence: u64) -> bool {
+        self.remove(sequence)
+    }
+
+    /// Gives a lease back: the message is due again at `due`.
+    ///
+    /// # Errors
+    /// [`Stale`], if the lease is over at `now`.
+    pub fn nack(
+        &mut self,
+        sequence: u64,
+        generation: u32,
+        now: Duration,
+        due: Duration,
+    ) -> Result<(), Stale> {
+        let slot = self.find_lease(sequence, generation, now)?;
+        self.unlink(slot);
+        self.leased -= 1;
+        let lease = self.slab.get_mut(slot);
+        lease.state = LeaseState::Waiting;
+        lease.generation = lease.generation.wrapping_add(1);
+        let key = lease.key;
+        self.fail(key, sequence);
+        // What is due now need not wait for the end of this tick.
+        let at = if due <= now { tick_at(now) } else { tick_after(due) };
+        self.put_off(slot, tick_at(now), at);
+        Ok(())
+    }
+
+    /// Moves the deadline of a lease to `deadline`.
+    ///
+    /// # Errors
+    /// [`Stale`], if the lease is over at `now`.
+    pub fn extend(
+        &mut self,
+        sequence: u64,
+        generation: u32,
+        now: Duration,
+        deadline: Duration,
+    ) -> Result<(), Stale> {
+        let slot = self.find_lease(sequence, generation, now)?;
+        self.unlink(slot);
+        self.put_off(slot, tick_at(now), tick_after(deadline));
+        Ok(())
+    }
+
+    /// How often the message at `sequence` was delivered, if this lease on it is not over.
+    ///
+    /// # Errors
+    /// [`Stale`], if it is.
+    pub fn attempts(&self, sequence: u64, generation: u32, now: Duration) -> Result<u32, Stale> {
+        let slot = self.find_lease(sequence, generation, now)?;
+        Ok(u32::from(self.slab.get(slot).attempts))
+    }
+
+    /// All that is leased is due now, as if its deadline had passed.
+    pub fn expire_all(&mut self) {
+        while let Some(slot) = self.slab.first(GIVEN) {
+            self.make_due(slot);
+        }
+        // Extended ones are spread over the wheel.
+        let of_leased = |lease: &Lease| lease.state == LeaseState::Leased && lease.deadline() > 0;
+        let extended = self.slab.iter().filter(|lease| of_leased(lease));
+        let extended: Vec<u64> = extended.map(|lease| lease.sequence).collect();
+        for sequence in extended {
+            if let Some(slot) = self.find(sequence) {
+                self.make_due(slot);
+            }
+        }
+    }
+
+    fn make_due(&mut self, slot: Slot) {
+        self.unlink(slot);
+        self.slab.get_mut(slot).set_deadline(0);
+        self.slab.append(DUE, slot);
+    }
+
+    /// The log has let go of all below `low`: what was unsettled there is settled. How many.
+    pub fn expire_below(&mut self, low: u64) -> u64 {
+        let mut expired = 0;
+        let end = low.min(self.next);
+        if end > self.floor() {
+            if self.by_sequence.len() as u64 <= end - self.floor() {
+                let old: Vec<u64> = self.slab.iter().map(|lease| lease.sequence).collect();
+                for sequence in old.into_iter().filter(|&sequence| sequence < end) {
+                    expired += u64::from(self.remove(sequence));
+                }
+            } else {
+                while self.floor() < end {
+                    // The floor moves on to the next one that is unsettled.
+                    let removed = self.remove(self.floor());
+                    debug_assert!(removed, "what is taken is settled or known");
+                    expired += 1;
+                }
+            }
+        }
+        if low > self.next {
+            self.settled.settle_all(self.next..low);
+            self.next = low;
+        }
+        expired
+    }
+
+    #[inline]
+    fn find(&self, sequence: u64) -> Option<Slot> {
+        self.by_sequence.get(sequence)
+    }
+
+    /// The lease of this generation, if it is not over.
+    fn find_lease(&self, sequence: u64, generation: u32, now: Duration) -> Result<Slot, Stale> {
+        let slot = self.find(sequence).ok_or(Stale)?;
+        let lease = self.slab.get(slot);
+        let is_it = lease.generation == generation
+            && lease.state == LeaseState::Leased
+            && lease.deadline() > tick_at(now);
+        if is_it { Ok(slot) } else { Err(Stale) }
+    }
+
+    fn insert(&mut self, lease: Lease) -> Slot {
+        let slot = self.slab.insert(lease);
+        self.by_sequence.insert(lease.sequence, slot);
+        slot
+    }
+
+    fn remove(&mut self, sequence: u64) -> bool {
+        let Some(slot) = self.by_sequence.remove(sequence) else { return false };
+        let Lease { key, state, .. } = *self.slab.get(slot);
+        self.unlink(slot);
+        self.slab.remove(slot);
+        self.leased -= usize::from(state == LeaseState::Leased);
+        self.settled.settle(sequence);
+        self.free_key(key, sequence);
+        true
+    }
+
+    fn unlink(&mut self, slot: Slot) {
+        if let Some(list) = self.slab.unlink(slot)
+            && list >= WHEEL
+        {
+            self.wheel.clear(list - WHEEL);
+        }
+    }
+
+    /// Puts a lease that is in no list where it becomes due at the tick `at`.
+    fn put_off(&mut self, slot: Slot, now: u64, at: u64) {
+        if self.wheel.is_empty() {
+            self.slab.grow_lists(WHEEL + LISTS);
+            self.wheel.advance(now);
+        }
+        self.slab.get_mut(slot).set_deadline(at);
+        self.place(slot);
+    }
+
+    fn place(&mut self, slot: Slot) {
+        let deadline = self.slab.get(slot).deadline();
+        if deadline <= self.wheel.elapsed() {
+            self.slab.append(DUE, slot);
+        } else {
+            self.slab.append(WHEEL + self.wheel.place(deadline), slot);
+        }
+    }
+
+    /// Lets the wheel turn up to `now`, or as far as one call may.
+    fn turn_wheel(&mut self, now: u64) {
+        let mut moves = MOVES;
+        while let Some(place) = self.wheel.next().filter(|place| place.tick <= now) {
+            self.wheel.advance(place.tick);
+            while let Some(slot) = self.slab.first(WHEEL + place.list) {
+                if moves == 0 {
+                    return;
+                }
+                moves -= 1;
+                self.unlink(slot);
+                self.place(slot);
+            }
+        }
+        self.wheel.advance(now);
+    }
+
+    fn must_wait(&self, key: u32, sequence: u64) -> bool {
+        key != 0
+            && !self.keys.is_empty()
+            && self.keys.get(&key).is_some_and(|key| key.holds(sequence))
+    }
+
+    /// Lets the message at `sequence` wait for its key.
+    fn hold(&mut self, key: u32, sequence: u64) {
+        self.keys.entry(key).or_default().held.insert(sequence);
+    }
+
+    /// Later messages of the key wait from now on.
+    fn fail(&mut self, key: u32, sequence: u64) {
+        if key != 0 {
+            self.keys.entry(key).or_default().failed.insert(sequence);
+        }
+    }
+
+    /// The message at `sequence` is settled: those that waited for it alone are due.
+    fn free_key(&mut self, key: u32, sequence: u64) {
+        if key == 0 || self.keys.is_empty() {
+            return;
+        }
+        let Some(stopped) = self.keys.get_mut(&key) else { return };
+        stopped.held.remove(&sequence);
+        if !stopped.failed.remove(&sequence) {
+            return;
+        }
+        // All up to the next one that has failed, and that itself if it was held.
+        let freed = match stopped.failed.first() {
+            Some(&failed) => {
+                let later = stopped.held.split_off(&(failed + 1));
+                std::mem::replace(&mut stopped.held, later)
+            }
+            None => self.keys.remove(&key).map(|key| key.held).unwrap_or_default(),
+        };
+        for sequence in freed {
+            // One that has failed may wait for its own time.
+            if let Some(slot) = self.find(sequence)
+                && self.slab.get(slot).state == LeaseState::Held
+            {
+                self.slab.get_mut(slot).state = LeaseState::Waiting;
+                self.make_due(slot);
+            }
+        }
+    }
+}

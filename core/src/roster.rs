@@ -1,0 +1,139 @@
+//! Subscriptions by name: listed, described, sought, deleted.
+
+use crate::acker::Acker;
+use crate::broker::Broker;
+use crate::config::{DeliveryMode, Start};
+use crate::error::ConfigError;
+use crate::inbox::InboxState;
+use crate::letters::DeadLetters;
+use crate::registry::Control;
+use crate::sync::Arc;
+use std::time::Instant;
+
+/// See [`Broker::describe_subscription`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SubscriptionDescription {
+    /// Its name.
+    pub name: String,
+    /// Its patterns.
+    pub patterns: Vec<String>,
+    /// When a message counts as delivered.
+    pub delivery: DeliveryMode,
+    /// Whether it has a consumer.
+    pub is_online: bool,
+    /// Messages that were not taken yet.
+    pub queued: u64,
+    /// Messages that were taken and are not settled, those that wait for another attempt included.
+    pub unsettled: u64,
+}
+
+impl Broker {
+    /// Names of the subscriptions that have one, in order.
+    ///
+    /// # Errors
+    /// [`ConfigError::Unavailable`].
+    pub fn subscriptions(&self) -> Result<Vec<String>, ConfigError> {
+        self.inner.engine.check()?;
+        let control = self.inner.control();
+        let mut names: Vec<_> = control.names.keys().map(ToString::to_string).collect();
+        drop(control);
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// What is known of the subscription `name`.
+    ///
+    /// # Errors
+    /// [`ConfigError::UnknownSubscription`].
+    pub fn describe_subscription(
+        &self,
+        name: &str,
+    ) -> Result<SubscriptionDescription, ConfigError> {
+        self.inner.engine.check()?;
+        let control = self.inner.control();
+        let id = control.names.get(name).ok_or(ConfigError::UnknownSubscription)?;
+        let known = control.subscriptions.get(id).ok_or(ConfigError::UnknownSubscription)?;
+        Ok(SubscriptionDescription {
+            name: name.to_owned(),
+            patterns: known.inbox.interest.patterns.iter().map(ToString::to_string).collect(),
+            delivery: known.inbox.delivery,
+            is_online: !known.is_offline,
+            queued: known.inbox.depth(),
+            unsettled: known.acks.as_ref().map_or(0, |acks| acks.unsettled()),
+        })
+    }
+
+    /// Deletes the subscription `name`, with all that it has not settled. Its consumer, if it has one,
+    /// gets [`Disconnected`](crate::RecvError::Disconnected); a handler is unsubscribed, and may run
+    /// to its end.
+    ///
+    /// # Errors
+    /// [`ConfigError::UnknownSubscription`].
+    pub fn delete_subscription(&self, name: &str) -> Result<(), ConfigError> {
+        self.inner.engine.check()?;
+        let (inbox, task, acks, was_offline) = {
+            let control = self.inner.control();
+            let id = control.names.get(name).ok_or(ConfigError::UnknownSubscription)?;
+            let known = control.subscriptions.get(id).ok_or(ConfigError::UnknownSubscription)?;
+            let task = known.task.as_ref().and_then(std::sync::Weak::upgrade);
+            (Arc::clone(&known.inbox), task, known.acks.clone(), known.is_offline)
+        };
+        self.inner.unroute(&inbox);
+        self.inner.silence(&inbox);
+        if let Some(acks) = acks {
+            acks.hand_over();
+        }
+        inbox.advance(InboxState::Disconnected);
+        match task {
+            Some(task) => _ = task.end(Some(Instant::now())),
+            None if was_offline => self.inner.end_offline(&inbox),
+            None => inbox.wake_all(),
+        }
+        Ok(())
+    }
+
+    /// Lets the subscription `name`, which has no consumer at the moment, go on from `start`: see
+    /// [`Subscription::seek`](crate::Subscription::seek).
+    ///
+    /// # Errors
+    /// [`ConfigError::UnknownSubscription`], [`ConfigError::SubscriptionInUse`],
+    /// [`ConfigError::AtMostOnce`].
+    pub fn seek_subscription(&self, name: &str, start: Start) -> Result<(), ConfigError> {
+        self.inner.engine.check()?;
+        let (inbox, acks) = {
+            let mut control = self.inner.control();
+            let Control { names, subscriptions, .. } = &mut *control;
+            let id = names.get(name).ok_or(ConfigError::UnknownSubscription)?;
+            let known = subscriptions.get_mut(id).ok_or(ConfigError::UnknownSubscription)?;
+            let acks = known.acks.clone().ok_or(ConfigError::AtMostOnce)?;
+            // Nobody else becomes its consumer meanwhile.
+            if !std::mem::take(&mut known.is_offline) {
+                return Err(ConfigError::SubscriptionInUse);
+            }
+            (Arc::clone(&known.inbox), acks)
+        };
+        let sought = self.inner.succeed(&inbox, &acks, Some(start));
+        sought.ok_or(ConfigError::UnknownSubscription)?;
+        self.inner.end_offline(&inbox);
+        Ok(())
+    }
+
+    /// Settles messages of the subscription `name` by their ack ids, until it gets another consumer.
+    ///
+    /// # Errors
+    /// [`ConfigError::UnknownSubscription`], [`ConfigError::AtMostOnce`].
+    pub fn acker(&self, name: &str) -> Result<Acker, ConfigError> {
+        self.inner.engine.check()?;
+        let control = self.inner.control();
+        let id = control.names.get(name).ok_or(ConfigError::UnknownSubscription)?;
+        let known = control.subscriptions.get(id).ok_or(ConfigError::UnknownSubscription)?;
+        known.acks.as_ref().map(Acker::new).ok_or(ConfigError::AtMostOnce)
+    }
+
+    /// The dead letters in `topic`: `$dlq/` and a subscription's name, where it did not ask for
+    /// another.
+    pub fn dead_letters(&self, topic: &str) -> DeadLetters {
+        DeadLetters::new(Arc::clone(&self.inner), topic)
+    }
+}

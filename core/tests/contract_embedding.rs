@@ -1,0 +1,180 @@
+//! What a binding to an interpreter builds on: waits that it can end, one call around many
+//! messages, and messages kept together.
+
+mod watchdog;
+
+use slipring::{Broker, NewMessage, Overflow, OwnedMessages, PublishError};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+use watchdog::watch;
+
+const FOREVER: Duration = Duration::from_secs(3600);
+
+/// A broker with a subscription that blocks, and is full; forget it and nothing is ever taken.
+fn full(timeout: Option<Duration>) -> (Broker, slipring::Subscription) {
+    let broker = Broker::in_memory();
+    let subscription = broker
+        .subscription("full")
+        .capacity(1)
+        .overflow(Overflow::Block { timeout })
+        .open()
+        .expect("the settings hold");
+    broker.publish("full", "first").expect("it fits");
+    (broker, subscription)
+}
+
+#[test]
+fn a_wait_for_room_ends_when_it_is_told_to() {
+    let _watchdog = watch(60);
+    let (broker, mut subscription) = full(None);
+    let topic = broker.topic("full").unwrap();
+    let asked = Cell::new(0);
+    let three_times = || {
+        asked.set(asked.get() + 1);
+        asked.get() % 3 != 0
+    };
+    let refused = topic.publish_while("x", None, &three_times);
+    assert_eq!(refused, Err(PublishError::Timeout));
+    let messages = [NewMessage::new(b"x"); 2];
+    let refused = topic.publish_batch_while(&messages, None, &three_times).unwrap_err();
+    assert_eq!((refused.receipt.published, refused.reason), (0, PublishError::Timeout));
+    let loan = topic.loan(1).unwrap();
+    let refused = loan.commit_while(None, &three_times).unwrap_err();
+    assert_eq!(refused.reason, PublishError::Timeout);
+    assert_eq!(asked.get(), 9);
+    // What was refused was not published, and the loan is unharmed.
+    assert_eq!(subscription.recv().unwrap().payload(), b"first");
+    assert_eq!(refused.loan.commit_while(None, &three_times).unwrap().enqueued, 1);
+    assert_eq!(subscription.queued(), 1);
+}
+
+#[test]
+fn who_is_asked_whether_to_go_on_may_call_the_broker() {
+    let _watchdog = watch(60);
+    let (broker, subscription) = full(None);
+    let subscription = Cell::new(Some(subscription));
+    let topic = broker.topic("full").unwrap();
+    let make_room = || {
+        let mut subscription = subscription.take().unwrap();
+        assert_eq!(subscription.recv().unwrap().payload(), b"first");
+        broker.publish("other", "y").unwrap();
+        drop(subscription);
+        true
+    };
+    assert_eq!(topic.publish_while("x", Some(FOREVER), &make_room).unwrap().matched, 0);
+}
+
+#[test]
+fn being_asked_prolongs_neither_the_wait_nor_the_subscriptions_patience() {
+    let _watchdog = watch(60);
+    let (broker, _subscription) = full(Some(Duration::from_millis(200)));
+    let topic = broker.topic("full").unwrap();
+    let began = Instant::now();
+    let refused = topic.publish_while("x", Some(Duration::from_millis(120)), &|| true);
+    assert_eq!(refused, Err(PublishError::Timeout));
+    assert!(began.elapsed() >= Duration::from_millis(120));
+    let receipt = topic.publish_while("x", Some(FOREVER), &|| true).unwrap();
+    assert_eq!((receipt.enqueued, receipt.dropped), (0, 1));
+}
+
+#[test]
+fn one_call_goes_around_many_messages_and_none_around_nothing() {
+    let _watchdog = watch(60);
+    for dedicated in [false, true] {
+        let broker = Broker::in_memory();
+        let (handled, wait_handled) = mpsc::channel();
+        let inside = Arc::new(std::sync::Mutex::new((false, 0)));
+        let (around, within) = (Arc::clone(&inside), inside);
+        let (hold, held) = mpsc::channel::<()>();
+        let builder = broker.subscription("a").capacity(1024).around(move |run| {
+            {
+                let mut inside = around.lock().unwrap();
+                *inside = (true, inside.1 + 1);
+            }
+            run();
+            around.lock().unwrap().0 = false;
+        });
+        let builder = if dedicated { builder.dedicated_thread() } else { builder };
+        let _subscription = builder
+            .handler(move |message| {
+                let (is_inside, calls) = *within.lock().unwrap();
+                assert!(is_inside);
+                if message.payload() == b"hold" {
+                    held.recv().unwrap();
+                }
+                handled.send(calls).unwrap();
+            })
+            .unwrap();
+        broker.publish("a", "hold").unwrap();
+        broker.topic("a").unwrap().publish_batch(&[NewMessage::new(b"x"); 100]).unwrap();
+        hold.send(()).unwrap();
+        for _ in 0..101 {
+            assert!(wait_handled.recv().unwrap() <= 2, "one call for many messages");
+        }
+    }
+}
+
+#[test]
+fn a_panic_around_a_handler_harms_nobody() {
+    let watchdog = watch(60);
+    let broker = Broker::in_memory();
+    let (handled, wait_handled) = mpsc::channel();
+    let mut calls = 0;
+    let _subscription = broker
+        .subscription("a")
+        .around(move |run| {
+            calls += 1;
+            assert!(calls > 1, "on purpose");
+            run();
+        })
+        .handler(move |_| handled.send(()).unwrap())
+        .unwrap();
+    broker.publish("a", "x").unwrap();
+    watchdog.until("it is called again", || wait_handled.try_recv().is_ok());
+}
+
+#[test]
+fn messages_kept_together_outlive_the_broker_and_give_their_memory_back() {
+    let broker = Broker::builder().memory_budget(1 << 20).build().unwrap();
+    let topic = broker.topic("a").unwrap();
+    let mut subscription = broker.subscription("a").capacity(4096).open().unwrap();
+    let payloads: Vec<_> = (0..1000_u32).map(|n| [n.to_le_bytes(); 16].concat()).collect();
+    let messages: Vec<_> = payloads.iter().map(NewMessage::from).collect();
+    topic.publish_batch(&messages).unwrap();
+    let mut kept = OwnedMessages::default();
+    while kept.len() < 1000 {
+        subscription.poll(64, |message| kept.push(&message)).unwrap();
+    }
+    let filler = vec![0; 60_000];
+    for _ in 0..100 {
+        topic.publish(&filler).unwrap();
+    }
+    let expired: Vec<_> = kept.iter().map(|message| message.payload().to_vec()).collect();
+    assert_eq!(expired, payloads);
+    let with_them = broker.metrics().chunk_bytes;
+    drop(kept);
+    let without = broker.metrics().chunk_bytes;
+    assert!(without < with_them, "{without} of {with_them} bytes");
+    let mut kept = OwnedMessages::default();
+    let mut late = broker.subscribe("a").unwrap();
+    topic.publish("last").unwrap();
+    late.poll(1, |message| kept.push(&message)).unwrap();
+    drop((late, subscription, topic, broker));
+    assert_eq!(kept.get(0).unwrap().payload(), b"last");
+    assert_eq!(kept.get(0).unwrap().topic(), "a");
+    assert!(kept.get(1).is_none());
+}
+
+#[test]
+#[should_panic(expected = "two brokers")]
+fn messages_of_two_brokers_are_not_kept_together() {
+    let mut kept = OwnedMessages::default();
+    for _ in 0..2 {
+        let broker = Broker::in_memory();
+        let mut subscription = broker.subscribe("a").unwrap();
+        broker.publish("a", "x").unwrap();
+        kept.push(&subscription.recv().unwrap());
+    }
+}

@@ -1,0 +1,110 @@
+//! The consumer in Rust. It is a library of its own, so it knows the broker by the C ABI alone.
+
+use std::ffi::{c_char, c_void};
+use std::ptr;
+
+#[repr(C)]
+struct Text {
+    data: *const c_char,
+    len: usize,
+}
+
+#[repr(C)]
+struct Message {
+    payload: *const u8,
+    payload_len: usize,
+    topic: Text,
+    key: Text,
+    offset: u64,
+    published_us: u64,
+    partition: u32,
+    attributes_len: u32,
+    internal: *const c_void,
+}
+
+/// `slipring_subscription_options`: what is used of it, and room for the rest.
+#[repr(C, align(8))]
+struct Options {
+    struct_size: u32,
+    overflow: u32,
+    rest: [u8; 120],
+}
+
+const BLOCK: u32 = 2;
+const OK: i32 = 0;
+const CLOSED: i32 = 4;
+
+unsafe extern "C" {
+    fn slipring_subscription_options_init(options: *mut Options, size: usize) -> i32;
+    fn slipring_broker_subscribe(
+        broker: *const c_void,
+        pattern: *const c_char,
+        pattern_len: usize,
+        options: *const Options,
+        subscription: *mut *mut c_void,
+    ) -> i32;
+    fn slipring_subscription_recv_batch(
+        subscription: *mut c_void,
+        most: usize,
+        messages: *mut *const Message,
+        count: *mut usize,
+    ) -> i32;
+    fn slipring_subscription_free(subscription: *mut *mut c_void);
+}
+
+/// Adds up numbers, which come in order, until the broker closes; 0 if anything is wrong.
+///
+/// # Safety
+/// `broker` is one, and `subscribed` takes `user`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn consume_in_rust(
+    broker: *const c_void,
+    subscribed: extern "C" fn(*mut c_void),
+    user: *mut c_void,
+) -> u64 {
+    const PATTERN: &str = "**";
+    let mut options = Options { struct_size: 0, overflow: 0, rest: [0; 120] };
+    let mut subscription = ptr::null_mut();
+    // SAFETY: as the header has it.
+    let opened = unsafe {
+        slipring_subscription_options_init(&raw mut options, size_of::<Options>());
+        options.overflow = BLOCK;
+        slipring_broker_subscribe(
+            broker,
+            PATTERN.as_ptr().cast(),
+            PATTERN.len(),
+            &raw const options,
+            &raw mut subscription,
+        )
+    };
+    subscribed(user);
+    if opened != OK {
+        return 0;
+    }
+    let (mut next, mut sum) = (0_u64, 0);
+    let ended = loop {
+        let (mut messages, mut count) = (ptr::null(), 0);
+        // SAFETY: as the header has it.
+        let status = unsafe {
+            slipring_subscription_recv_batch(subscription, 64, &raw mut messages, &raw mut count)
+        };
+        if status != OK {
+            break status;
+        }
+        // SAFETY: the array is valid until the next call.
+        for message in unsafe { std::slice::from_raw_parts(messages, count) } {
+            // SAFETY: so is its payload.
+            let payload =
+                unsafe { std::slice::from_raw_parts(message.payload, message.payload_len) };
+            let number = str::from_utf8(payload).ok().and_then(|text| text.parse().ok());
+            if number != Some(next) || message.offset != next {
+                break;
+            }
+            sum += next;
+            next += 1;
+        }
+    };
+    // SAFETY: as the header has it.
+    unsafe { slipring_subscription_free(&raw mut subscription) };
+    if ended == CLOSED { sum } else { 0 }
+}

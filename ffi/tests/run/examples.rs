@@ -1,0 +1,65 @@
+//! The examples in C and C++: their output is checked.
+
+use crate::toolbox::{C99, CXX17, Language, Library, has, object, program, root, run};
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Builds an example of `examples/`.
+fn example(file: &str, kind: &str, language: Language) -> Option<PathBuf> {
+    if !has(language[0]) {
+        return None;
+    }
+    let name = file.replace(['/', '.'], "-");
+    let kind = format!("example-{kind}");
+    let object = object(&root().join("examples").join(file), &kind, language, &["-O1"]);
+    Some(program(&name, &kind, language[0], &[object], &[], Library::Shared))
+}
+
+/// Both of an example: in C, and in C++.
+fn both(name: &str) -> impl Iterator<Item = PathBuf> {
+    let c = example(&format!("c/{name}.c"), "c99", C99);
+    c.into_iter().chain(example(&format!("cpp/{name}.cpp"), "cxx17", CXX17))
+}
+
+#[test]
+fn tailers_tell_what_is_worth_it() {
+    let log = "INFO all is well\nWARN getting warm\n\nERROR too hot\nDEBUG 1\nWARN cooler\n";
+    let told = "WARN getting warm\nERROR too hot\nWARN cooler\n0 lines lost\n";
+    for tailer in both("tailer") {
+        assert_eq!(run(&mut Command::new(tailer), log), told);
+    }
+}
+
+#[test]
+fn loan_producers_write_frames_in_place() {
+    for producer in both("loan") {
+        assert_eq!(
+            run(Command::new(producer).arg("20"), ""),
+            "published 20 frames of 64 x 48, gave up 2\nreceived 20 frames, every pixel as drawn\n"
+        );
+    }
+}
+
+/// What the table says, without the figures that are of one machine and one moment.
+fn rows(table: &str) -> Vec<Vec<&str>> {
+    let rows = table.lines().skip(1).take_while(|line| !line.is_empty());
+    rows.map(|line| line.split_whitespace().take(6).collect()).collect()
+}
+
+#[test]
+fn flights_are_the_same_in_every_language() {
+    for flights in both("flights") {
+        let data = root().join("examples/data/flights-2013-01.ndjson");
+        let text = run(Command::new(flights).arg("--file").arg(data), "");
+        let rows = rows(&text);
+        assert_eq!(rows.len(), 6, "{text}");
+        assert_eq!(rows[0], ["jfk", "9161", "9161", "0", "-", "0"], "{text}");
+        assert_eq!(rows[1], ["cancelled", "521", "521", "0", "-", "0"], "{text}");
+        assert_eq!(rows[2], ["one-topic", "309", "309", "0", "-", "0"], "{text}");
+        assert_eq!(rows[3][..2], ["board", "27004"], "{text}");
+        assert_eq!(rows[4], ["on-time", "27004", "27004", "0", "-", "593"], "{text}");
+        assert_eq!(rows[5], ["late", "100", "100", "0", "-", "0"], "{text}");
+        assert!(text.contains("published 27004 in"), "{text}");
+        assert!(text.contains("bad lines: 0"), "{text}");
+    }
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// A broker of Python, used by C and C++ in the same process: an extension module gets the capsule of
+// `broker.capsule()` and calls the functions of slipring.h, without linking libslipring.
+//
+//     #include <Python.h>
+//     #include <slipring_python.h>
+//
+//     static PyObject *start(PyObject *module, PyObject *capsule) {
+//         const slipring_broker *broker = slipring_python_import(capsule);
+//         if (broker == NULL) return NULL; // an exception is set
+//         slipring_broker_publish(broker, SLIPRING_TEXT("a/b"), SLIPRING_BYTES("x"), NULL);
+//
+// The handle lives as long as the capsule: keep a reference to that, or to what was made of the
+// handle (a topic, a subscription), which outlives it. Every source file imports for itself.
+//
+// What can wait is called without the interpreter's lock (Py_BEGIN_ALLOW_THREADS). Filter functions
+// run while a shard is held: they must not take the lock. Other callbacks may (PyGILState_Ensure).
+//
+// Made by `cargo xtask header`: do not edit.
+
+#ifndef SLIPRING_PYTHON_H
+#define SLIPRING_PYTHON_H
+
+#ifndef Py_PYTHON_H
+#error "include Python.h before slipring_python.h"
+#endif
+
+#include "slipring.h"
+
+// The layout of `slipring_python`.
+#define SLIPRING_PYTHON_ABI 1
+// How many functions this header knows. A library that has fewer is refused.
+#define SLIPRING_PYTHON_FUNCTIONS 61
+
+// The functions of slipring.h, in an order that never changes; new ones come last.
+typedef struct slipring_functions {
+    __typeof__(&slipring_broker_open) broker_open;
+    __typeof__(&slipring_broker_close) broker_close;
+    __typeof__(&slipring_broker_free) broker_free;
+    __typeof__(&slipring_broker_topic) broker_topic;
+    __typeof__(&slipring_broker_create_topic) broker_create_topic;
+    __typeof__(&slipring_broker_delete_topic) broker_delete_topic;
+    __typeof__(&slipring_broker_topics) broker_topics;
+    __typeof__(&slipring_broker_describe_topic) broker_describe_topic;
+    __typeof__(&slipring_broker_publish) broker_publish;
+    __typeof__(&slipring_broker_subscribe_handler) broker_subscribe_handler;
+    __typeof__(&slipring_handler_subscription_id) handler_subscription_id;
+    __typeof__(&slipring_handler_subscription_queued) handler_subscription_queued;
+    __typeof__(&slipring_handler_subscription_free) handler_subscription_free;
+    __typeof__(&slipring_handler_subscription_unsubscribe) handler_subscription_unsubscribe;
+    __typeof__(&slipring_handler_subscription_detach) handler_subscription_detach;
+    __typeof__(&slipring_last_error) last_error;
+    __typeof__(&slipring_last_error_position) last_error_position;
+    __typeof__(&slipring_topic_loan) topic_loan;
+    __typeof__(&slipring_loan_commit) loan_commit;
+    __typeof__(&slipring_loan_abort) loan_abort;
+    __typeof__(&slipring_message_attribute) message_attribute;
+    __typeof__(&slipring_message_attributes) message_attributes;
+    __typeof__(&slipring_message_id) message_id;
+    __typeof__(&slipring_message_keep) message_keep;
+    __typeof__(&slipring_kept_message) kept_message;
+    __typeof__(&slipring_kept_free) kept_free;
+    __typeof__(&slipring_broker_metrics) broker_metrics;
+    __typeof__(&slipring_broker_subscription_metrics) broker_subscription_metrics;
+    __typeof__(&slipring_broker_prometheus) broker_prometheus;
+    __typeof__(&slipring_broker_options_init) broker_options_init;
+    __typeof__(&slipring_subscription_options_init) subscription_options_init;
+    __typeof__(&slipring_status_str) status_str;
+    __typeof__(&slipring_broker_subscribe) broker_subscribe;
+    __typeof__(&slipring_subscription_free) subscription_free;
+    __typeof__(&slipring_subscription_id) subscription_id;
+    __typeof__(&slipring_subscription_lost) subscription_lost;
+    __typeof__(&slipring_subscription_queued) subscription_queued;
+    __typeof__(&slipring_subscription_recv) subscription_recv;
+    __typeof__(&slipring_subscription_try_recv) subscription_try_recv;
+    __typeof__(&slipring_subscription_recv_timeout) subscription_recv_timeout;
+    __typeof__(&slipring_subscription_recv_batch) subscription_recv_batch;
+    __typeof__(&slipring_subscription_try_recv_batch) subscription_try_recv_batch;
+    __typeof__(&slipring_subscription_poll) subscription_poll;
+    __typeof__(&slipring_subscription_wait) subscription_wait;
+    __typeof__(&slipring_subscription_event_fd) subscription_event_fd;
+    __typeof__(&slipring_text_get) text_get;
+    __typeof__(&slipring_text_free) text_free;
+    __typeof__(&slipring_topic_name) topic_name;
+    __typeof__(&slipring_topic_publish) topic_publish;
+    __typeof__(&slipring_topic_publish_message) topic_publish_message;
+    __typeof__(&slipring_topic_try_publish) topic_try_publish;
+    __typeof__(&slipring_topic_publish_timeout) topic_publish_timeout;
+    __typeof__(&slipring_topic_publish_batch) topic_publish_batch;
+    __typeof__(&slipring_topic_try_publish_batch) topic_try_publish_batch;
+    __typeof__(&slipring_topic_free) topic_free;
+    __typeof__(&slipring_topic_publish_ticket) topic_publish_ticket;
+    __typeof__(&slipring_ticket_try) ticket_try;
+    __typeof__(&slipring_ticket_wait) ticket_wait;
+    __typeof__(&slipring_ticket_free) ticket_free;
+    __typeof__(&slipring_version) version;
+    __typeof__(&slipring_version_str) version_str;
+} slipring_functions;
+
+// What the capsule points to.
+typedef struct slipring_python {
+    // SLIPRING_PYTHON_ABI of the library.
+    uint32_t abi;
+    // SLIPRING_PYTHON_FUNCTIONS of the library.
+    uint32_t functions_len;
+    // The broker: not to be freed.
+    const slipring_broker *broker;
+    const slipring_functions *functions;
+} slipring_python;
+
+// Set by `slipring_python_import`.
+static const slipring_python *slipring_python_api = NULL;
+
+// The broker of a capsule; NULL with an exception set if it is no such capsule, or of a library that
+// is older than this header. Call it before any function of slipring.h, with the interpreter's lock.
+static inline const slipring_broker *slipring_python_import(PyObject *capsule) {
+    const slipring_python *api =
+        (const slipring_python *)PyCapsule_GetPointer(capsule, "slipring.broker");
+    if (api == NULL) return NULL;
+    if (api->abi != SLIPRING_PYTHON_ABI || api->functions_len < SLIPRING_PYTHON_FUNCTIONS) {
+        PyErr_SetString(PyExc_ImportError, "this extension was built for a newer slipring");
+        return NULL;
+    }
+    // The functions are those of the module, so any capsule's will do; what they are reached through
+    // must outlive this capsule.
+    static slipring_python kept;
+    kept = *api;
+    slipring_python_api = &kept;
+    return api->broker;
+}
+
+#define slipring_broker_open (slipring_python_api->functions->broker_open)
+#define slipring_broker_close (slipring_python_api->functions->broker_close)
+#define slipring_broker_free (slipring_python_api->functions->broker_free)
+#define slipring_broker_topic (slipring_python_api->functions->broker_topic)
+#define slipring_broker_create_topic (slipring_python_api->functions->broker_create_topic)
+#define slipring_broker_delete_topic (slipring_python_api->functions->broker_delete_topic)
+#define slipring_broker_topics (slipring_python_api->functions->broker_topics)
+#define slipring_broker_describe_topic (slipring_python_api->functions->broker_describe_topic)
+#define slipring_broker_publish (slipring_python_api->functions->broker_publish)
+#define slipring_broker_subscribe_handler (slipring_python_api->functions->broker_subscribe_handler)
+#define slipring_handler_subscription_id (slipring_python_api->functions->handler_subscription_id)
+#define slipring_handler_subscription_queued (slipring_python_api->functions->handler_subscription_queued)
+#define slipring_handler_subscription_free (slipring_python_api->functions->handler_subscription_free)
+#define slipring_handler_subscription_unsubscribe (slipring_python_api->functions->handler_subscription_unsubscribe)
+#define slipring_handler_subscription_detach (slipring_python_api->functions->handler_subscription_detach)
+#define slipring_last_error (slipring_python_api->functions->last_error)
+#define slipring_last_error_position (slipring_python_api->functions->last_error_position)
+#define slipring_topic_loan (slipring_python_api->functions->topic_loan)
+#define slipring_loan_commit (slipring_python_api->functions->loan_commit)
+#define slipring_loan_abort (slipring_python_api->functions->loan_abort)
+#define slipring_message_attribute (slipring_python_api->functions->message_attribute)
+#define slipring_message_attributes (slipring_python_api->functions->message_attributes)
+#define slipring_message_id (slipring_python_api->functions->message_id)
+#define slipring_message_keep (slipring_python_api->functions->message_keep)
+#define slipring_kept_message (slipring_python_api->functions->kept_message)
+#define slipring_kept_free (slipring_python_api->functions->kept_free)
+#define slipring_broker_metrics (slipring_python_api->functions->broker_metrics)
+#define slipring_broker_subscription_metrics (slipring_python_api->functions->broker_subscription_metrics)
+#define slipring_broker_prometheus (slipring_python_api->functions->broker_prometheus)
+#define slipring_broker_options_init (slipring_python_api->functions->broker_options_init)
+#define slipring_subscription_options_init (slipring_python_api->functions->subscription_options_init)
+#define slipring_status_str (slipring_python_api->functions->status_str)
+#define slipring_broker_subscribe (slipring_python_api->functions->broker_subscribe)
+#define slipring_subscription_free (slipring_python_api->functions->subscription_free)
+#define slipring_subscription_id (slipring_python_api->functions->subscription_id)
+#define slipring_subscription_lost (slipring_python_api->functions->subscription_lost)
+#define slipring_subscription_queued (slipring_python_api->functions->subscription_queued)
+#define slipring_subscription_recv (slipring_python_api->functions->subscription_recv)
+#define slipring_subscription_try_recv (slipring_python_api->functions->subscription_try_recv)
+#define slipring_subscription_recv_timeout (slipring_python_api->functions->subscription_recv_timeout)
+#define slipring_subscription_recv_batch (slipring_python_api->functions->subscription_recv_batch)
+#define slipring_subscription_try_recv_batch (slipring_python_api->functions->subscription_try_recv_batch)
+#define slipring_subscription_poll (slipring_python_api->functions->subscription_poll)
+#define slipring_subscription_wait (slipring_python_api->functions->subscription_wait)
+#define slipring_subscription_event_fd (slipring_python_api->functions->subscription_event_fd)
+#define slipring_text_get (slipring_python_api->functions->text_get)
+#define slipring_text_free (slipring_python_api->functions->text_free)
+#define slipring_topic_name (slipring_python_api->functions->topic_name)
+#define slipring_topic_publish (slipring_python_api->functions->topic_publish)
+#define slipring_topic_publish_message (slipring_python_api->functions->topic_publish_message)
+#define slipring_topic_try_publish (slipring_python_api->functions->topic_try_publish)
+#define slipring_topic_publish_timeout (slipring_python_api->functions->topic_publish_timeout)
+#define slipring_topic_publish_batch (slipring_python_api->functions->topic_publish_batch)
+#define slipring_topic_try_publish_batch (slipring_python_api->functions->topic_try_publish_batch)
+#define slipring_topic_free (slipring_python_api->functions->topic_free)
+#define slipring_topic_publish_ticket (slipring_python_api->functions->topic_publish_ticket)
+#define slipring_ticket_try (slipring_python_api->functions->ticket_try)
+#define slipring_ticket_wait (slipring_python_api->functions->ticket_wait)
+#define slipring_ticket_free (slipring_python_api->functions->ticket_free)
+#define slipring_version (slipring_python_api->functions->version)
+#define slipring_version_str (slipring_python_api->functions->version_str)
+
+#endif // SLIPRING_PYTHON_H

@@ -1,0 +1,412 @@
+import asyncio
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from datetime import datetime, timedelta
+from typing import Any, Final, Never, Protocol, Self, TypedDict, TypeVar, final, overload, type_check_only
+
+from typing_extensions import Buffer, CapsuleType
+
+from ._options import (
+    Block,
+    BreakerState,
+    CircuitBreaker,
+    Disconnect,
+    Last,
+    Offset,
+    Overflow,
+    Pinned,
+    Sequencer,
+    Start,
+    Time,
+    WaitStrategy,
+    WhenFull,
+)
+
+__all__ = [
+    "Attributes",
+    "Batch",
+    "BatchIterator",
+    "BatchReceipt",
+    "Broker",
+    "CloseReport",
+    "HandlerSubscription",
+    "Loan",
+    "Message",
+    "Receipt",
+    "Subscription",
+    "Topic",
+    "_rebuild_message",
+    "open",
+    "__version__",
+]
+
+__version__: Final[str]
+
+_Seconds = float | timedelta
+_Handler = Callable[[Message], object]
+_AsyncHandler = Callable[[Message], Coroutine[Any, Any, object]]
+_Filter = str | Callable[[Message], object]
+_OnError = Callable[[Message, BaseException], object]
+_OnLagged = Callable[[int], object]
+_HandlerT = TypeVar("_HandlerT", bound=_Handler)
+
+@type_check_only
+class _Array(Protocol):
+    """An array of numpy, whose type tells of its buffer from Python 3.12 on."""
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+_Payload = Buffer | _Array
+
+@type_check_only
+class _PartitionDict(TypedDict):
+    id: int
+    shard: int
+    next_offset: int
+
+@type_check_only
+class _TopicDict(TypedDict):
+    name: str
+    partitions: list[_PartitionDict]
+
+@type_check_only
+class _ShardMetrics(TypedDict):
+    published: int
+    retained: int
+    retained_bytes: int
+    expired: int
+    index_bytes: int
+
+@type_check_only
+class _TopicMetrics(TypedDict):
+    name: str
+    published: int
+
+@type_check_only
+class _SubscriptionMetrics(TypedDict):
+    id: int
+    name: str | None
+    patterns: list[str]
+    matched: int
+    replayed: int
+    delivered: int
+    dropped_newest: int
+    dropped_oldest: int
+    dropped_timeout: int
+    expired: int
+    discarded: int
+    queued: int
+    lag: int
+    oldest_age_us: int | None
+    handler_failures: int
+    breaker: BreakerState
+
+@type_check_only
+class _Metrics(TypedDict):
+    chunk_bytes: int
+    budget_bytes: int
+    shards: list[_ShardMetrics]
+    topics: list[_TopicMetrics]
+    subscriptions: list[_SubscriptionMetrics]
+
+def open(
+    *,
+    shards: int | None = None,
+    memory_budget: int | None = None,
+    when_full: WhenFull | None = None,
+    payload_limit: int | None = None,
+    auto_create: bool | None = None,
+    default_partitions: int | None = None,
+    workers: int | None = None,
+    pin_workers: int | None = None,
+    sequencer: Sequencer | Pinned | None = None,
+) -> Broker: ...
+
+@final
+class Broker:
+    def topic(self, name: str) -> Topic: ...
+    def create_topic(self, name: str, partitions: int = 1) -> Topic: ...
+    def delete_topic(self, name: str) -> None: ...
+    def topics(
+        self, pattern: str = "**", *, after: str | None = None, most: int = ...
+    ) -> list[str]: ...
+    def describe_topic(self, name: str) -> _TopicDict: ...
+    def publish(
+        self,
+        topic: str,
+        payload: _Payload,
+        /,
+        *,
+        attributes: Mapping[str, str] | None = None,
+        key: str | None = None,
+        id: str | None = None,
+        timeout: _Seconds | None = None,
+        **more: str,
+    ) -> Receipt: ...
+    def publish_many(
+        self,
+        topic: str,
+        payloads: Iterable[_Payload],
+        /,
+        *,
+        attributes: Mapping[str, str] | None = None,
+        key: str | None = None,
+        timeout: _Seconds | None = None,
+        **more: str,
+    ) -> BatchReceipt: ...
+    @overload
+    def subscribe(
+        self,
+        pattern: str,
+        /,
+        *patterns: str,
+        handler: None = None,
+        name: str | None = None,
+        filter: _Filter | None = None,
+        capacity: int | None = None,
+        overflow: Overflow | Block | Disconnect | None = None,
+        start: Start | Last | Offset | Time | None = None,
+        on_lagged: _OnLagged | None = None,
+    ) -> Subscription: ...
+    @overload
+    def subscribe(
+        self,
+        pattern: str,
+        /,
+        *patterns: str,
+        handler: _Handler | _AsyncHandler,
+        name: str | None = None,
+        filter: _Filter | None = None,
+        capacity: int | None = None,
+        overflow: Overflow | Block | Disconnect | None = None,
+        start: Start | Last | Offset | Time | None = None,
+        wait: WaitStrategy | None = None,
+        dedicated_thread: bool = False,
+        circuit_breaker: CircuitBreaker | None = None,
+        on_error: _OnError | None = None,
+        on_lagged: _OnLagged | None = None,
+    ) -> HandlerSubscription: ...
+    def on(
+        self,
+        pattern: str,
+        /,
+        *patterns: str,
+        name: str | None = None,
+        filter: _Filter | None = None,
+        capacity: int | None = None,
+        overflow: Overflow | Block | Disconnect | None = None,
+        start: Start | Last | Offset | Time | None = None,
+        wait: WaitStrategy | None = None,
+        dedicated_thread: bool = False,
+        circuit_breaker: CircuitBreaker | None = None,
+        on_error: _OnError | None = None,
+        on_lagged: _OnLagged | None = None,
+    ) -> Callable[[_HandlerT], _HandlerT]: ...
+    def metrics(self) -> _Metrics: ...
+    def prometheus(self) -> str: ...
+    def capsule(self) -> CapsuleType: ...
+    def close(self, deadline: _Seconds = ...) -> CloseReport: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+    def __reduce__(self) -> Never: ...
+
+@final
+class Topic:
+    @property
+    def name(self) -> str: ...
+    def publish(
+        self,
+        payload: _Payload,
+        /,
+        *,
+        attributes: Mapping[str, str] | None = None,
+        key: str | None = None,
+        id: str | None = None,
+        timeout: _Seconds | None = None,
+        **more: str,
+    ) -> Receipt: ...
+    def try_publish(
+        self,
+        payload: _Payload,
+        /,
+        *,
+        attributes: Mapping[str, str] | None = None,
+        key: str | None = None,
+        id: str | None = None,
+        **more: str,
+    ) -> Receipt: ...
+    def publish_many(
+        self,
+        payloads: Iterable[_Payload],
+        /,
+        *,
+        attributes: Mapping[str, str] | None = None,
+        key: str | None = None,
+        timeout: _Seconds | None = None,
+        **more: str,
+    ) -> BatchReceipt: ...
+    def loan(
+        self,
+        size: int,
+        /,
+        *,
+        attributes: Mapping[str, str] | None = None,
+        key: str | None = None,
+        id: str | None = None,
+        timeout: _Seconds | None = None,
+        **more: str,
+    ) -> Loan: ...
+    def __reduce__(self) -> Never: ...
+
+@final
+class Loan:
+    @property
+    def receipt(self) -> Receipt | None: ...
+    def __enter__(self) -> memoryview: ...
+    def __exit__(self, class_: object, _error: object, _traceback: object, /) -> None: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class Receipt:
+    @property
+    def id(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def durable(self) -> bool: ...
+    @property
+    def matched(self) -> int: ...
+    @property
+    def enqueued(self) -> int: ...
+    @property
+    def dropped(self) -> int: ...
+
+@final
+class BatchReceipt:
+    @property
+    def published(self) -> int: ...
+    @property
+    def first(self) -> tuple[int, int] | None: ...
+    @property
+    def matched(self) -> int: ...
+    @property
+    def enqueued(self) -> int: ...
+    @property
+    def dropped(self) -> int: ...
+
+@final
+class CloseReport:
+    @property
+    def unhandled(self) -> int: ...
+    @property
+    def unreceived(self) -> int: ...
+    @property
+    def handler_running(self) -> bool: ...
+
+@final
+class Message:
+    @property
+    def payload(self) -> memoryview: ...
+    @property
+    def topic(self) -> str: ...
+    @property
+    def key(self) -> str | None: ...
+    @property
+    def attributes(self) -> Attributes: ...
+    @property
+    def id(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def published_at(self) -> datetime: ...
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+    def __reduce__(self) -> tuple[Callable[..., Message], tuple[Any, ...]]: ...
+
+def _rebuild_message(
+    topic: str,
+    payload: bytes,
+    key: str | None,
+    id: str,
+    attributes: Sequence[tuple[str, str]],
+    place: tuple[int, int, int],
+) -> Message: ...
+
+@final
+class Attributes:
+    def __len__(self) -> int: ...
+    def __contains__(self, key: object, /) -> bool: ...
+    def __getitem__(self, key: str, /) -> str: ...
+    def __iter__(self) -> Iterator[str]: ...
+    @overload
+    def get(self, key: str, default: None = None, /) -> str | None: ...
+    @overload
+    def get(self, key: str, default: str, /) -> str: ...
+    def keys(self) -> list[str]: ...
+    def values(self) -> list[str]: ...
+    def items(self) -> list[tuple[str, str]]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+
+@final
+class Batch:
+    def __len__(self) -> int: ...
+    @overload
+    def __getitem__(self, index: int, /) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice, /) -> list[Message]: ...
+    def __iter__(self) -> BatchIterator: ...
+    def payloads(self) -> list[bytes]: ...
+    def join(self) -> bytes: ...
+
+@final
+class BatchIterator:
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Message: ...
+
+@final
+class Subscription:
+    @property
+    def id(self) -> int: ...
+    @property
+    def name(self) -> str | None: ...
+    @property
+    def queued(self) -> int: ...
+    @property
+    def closed(self) -> bool: ...
+    def get(self, timeout: _Seconds | None = None) -> Message: ...
+    def get_many(self, n: int, timeout: _Seconds | None = None) -> Batch: ...
+    def get_nowait(self) -> Message | None: ...
+    def aget(self) -> Coroutine[Any, Any, Message]: ...
+    def aget_many(self, n: int) -> Coroutine[Any, Any, Batch]: ...
+    def fileno(self) -> int: ...
+    def close(self) -> None: ...
+    @property
+    def _waiting(self) -> dict[asyncio.AbstractEventLoop, set[asyncio.Future[None]]]: ...
+    def __iter__(self) -> Self: ...
+    def __next__(self) -> Message: ...
+    def __aiter__(self) -> AsyncIterator[Message]: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+    def __reduce__(self) -> Never: ...
+
+@final
+class HandlerSubscription:
+    @property
+    def id(self) -> int: ...
+    @property
+    def queued(self) -> int: ...
+    def close(self, timeout: _Seconds | None = None) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_exception: object) -> None: ...
+    def __reduce__(self) -> Never: ...

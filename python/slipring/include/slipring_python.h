@@ -1,0 +1,1 @@
+../../../include/slipring_python.h

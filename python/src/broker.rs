@@ -1,0 +1,406 @@
+//! The broker: makes everything.
+
+use crate::capsule;
+use crate::errors::raise;
+use crate::handler::{Callbacks, Filter, HandlerSubscription};
+use crate::interpreter;
+use crate::metrics;
+use crate::options::{self, Seconds};
+use crate::publish::{self, Head};
+use crate::receipt::{BatchReceipt, CloseReport, Receipt};
+use crate::signals::interruptible;
+use crate::subscription::Subscription;
+use crate::topic::Topic;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::{PyCFunction, PyCapsule, PyDict, PyString, PyTuple};
+use slipring_core::Broker as CoreBroker;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long the end of a `with` block waits for handlers.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A broker, shared by all objects of Python that are its own.
+pub(crate) struct Shared {
+    pub(crate) broker: CoreBroker,
+}
+
+/// A publish/subscribe broker inside this process. Usable from all threads at once. Made by `open`.
+///
+/// >>> import slipring
+/// >>> with slipring.open() as broker:
+/// ...     late = broker.publish("a/b", b"early")
+/// ...     sub = broker.subscribe("a/*", start=slipring.Last(1))
+/// ...     bytes(sub.get())
+/// b'early'
+#[pyclass(frozen, weakref, module = "slipring")]
+pub(crate) struct Broker(Arc<Shared>);
+
+/// Opens a broker in memory.
+#[pyfunction]
+#[pyo3(signature = (
+    *, shards=None, memory_budget=None, when_full=None, payload_limit=None, auto_create=None,
+    default_partitions=None, workers=None, pin_workers=None, sequencer=None
+))]
+#[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+pub(crate) fn open(
+    py: Python<'_>,
+    shards: Option<usize>,
+    memory_budget: Option<usize>,
+    when_full: Option<&Bound<'_, PyAny>>,
+    payload_limit: Option<usize>,
+    auto_create: Option<bool>,
+    default_partitions: Option<usize>,
+    workers: Option<usize>,
+    pin_workers: Option<usize>,
+    sequencer: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Broker> {
+    let mut builder = CoreBroker::builder();
+    if let Some(shards) = shards {
+        builder = builder.shards(shards);
+    }
+    if let Some(bytes) = memory_budget {
+        builder = builder.memory_budget(bytes);
+    }
+    if let Some(when_full) = when_full {
+        builder = builder.when_full(options::when_full(when_full)?);
+    }
+    if let Some(bytes) = payload_limit {
+        builder = builder.payload_limit(bytes);
+    }
+    if let Some(auto_create) = auto_create {
+        builder = builder.auto_create(auto_create);
+    }
+    if let Some(partitions) = default_partitions {
+        builder = builder.default_partitions(partitions);
+    }
+    if let Some(workers) = workers {
+        builder = builder.workers(workers);
+    }
+    if let Some(first) = pin_workers {
+        builder = builder.pin_workers(first);
+    }
+    if let Some(sequencer) = sequencer {
+        builder = builder.sequencer(options::sequencer(sequencer)?);
+    }
+    let broker = py.detach(|| builder.build()).map_err(|error| raise(py, error))?;
+    let shared = Arc::new(Shared { broker });
+    interpreter::note(Arc::downgrade(&shared));
+    Ok(Broker(shared))
+}
+
+impl Broker {
+    fn core(&self) -> &CoreBroker {
+        &self.0.broker
+    }
+
+    fn core_topic(&self, py: Python<'_>, name: &str) -> PyResult<slipring_core::Topic> {
+        self.core().topic(name).map_err(|error| raise(py, error))
+    }
+}
+
+#[pymethods]
+impl Broker {
+    /// The topic `name`, to publish to; creates it, if the broker does that.
+    fn topic(&self, py: Python<'_>, name: &str) -> PyResult<Topic> {
+        Ok(Topic::new(self.core_topic(py, name)?, &self.0))
+    }
+
+    /// Creates the topic `name`: messages with the same key stay in one of its partitions, and keep
+    /// their order there.
+    #[pyo3(signature = (name, partitions=1))]
+    fn create_topic(&self, py: Python<'_>, name: &str, partitions: usize) -> PyResult<Topic> {
+        let topic = py.detach(|| self.core().create_topic(name, partitions));
+        Ok(Topic::new(topic.map_err(|error| raise(py, error))?, &self.0))
+    }
+
+    /// Deletes the topic `name`. What is queued already is still delivered.
+    fn delete_topic(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        py.detach(|| self.core().delete_topic(name)).map_err(|error| raise(py, error))
+    }
+
+    /// Names of up to `most` topics that match `pattern`, in order, from the one after `after` on.
+    #[pyo3(signature = (pattern="**", *, after=None, most=usize::MAX))]
+    fn topics(
+        &self,
+        py: Python<'_>,
+        pattern: &str,
+        after: Option<&str>,
+        most: usize,
+    ) -> PyResult<Vec<String>> {
+        py.detach(|| self.core().topics(pattern, after, most)).map_err(|error| raise(py, error))
+    }
+
+    /// What is known of the topic `name`: a dict with its partitions.
+    fn describe_topic<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyDict>> {
+        let topic = py.detach(|| self.core().describe_topic(name));
+        let topic = topic.map_err(|error| raise(py, error))?;
+        let partitions = topic.partitions.iter().map(|partition| {
+            let dict = PyDict::new(py);
+            dict.set_item("id", partition.id)?;
+            dict.set_item("shard", partition.shard)?;
+            dict.set_item("next_offset", partition.next_offset)?;
+            Ok(dict)
+        });
+        let dict = PyDict::new(py);
+        dict.set_item("name", &topic.name)?;
+        dict.set_item("partitions", partitions.collect::<PyResult<Vec<_>>>()?)?;
+        Ok(dict)
+    }
+
+    /// Publishes one message to the topic `topic`; see `Topic.publish`. Who publishes often holds on
+    /// to a topic instead.
+    #[pyo3(signature = (topic, payload, /, *, attributes=None, key=None, id=None, timeout=None, **more))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+    fn publish(
+        &self,
+        topic: &str,
+        payload: &Bound<'_, PyAny>,
+        attributes: Option<&Bound<'_, PyAny>>,
+        key: Option<PyBackedStr>,
+        id: Option<PyBackedStr>,
+        timeout: Option<Seconds>,
+        more: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Receipt> {
+        let head = Head::new(key, id, attributes, more)?;
+        let topic = self.core_topic(payload.py(), topic)?;
+        publish::publish(&topic, payload, &head, timeout)
+    }
+
+    /// Publishes many messages to the topic `topic`; see `Topic.publish_many`.
+    #[pyo3(signature = (topic, payloads, /, *, attributes=None, key=None, timeout=None, **more))]
+    fn publish_many(
+        &self,
+        topic: &str,
+        payloads: &Bound<'_, PyAny>,
+        attributes: Option<&Bound<'_, PyAny>>,
+        key: Option<PyBackedStr>,
+        timeout: Option<Seconds>,
+        more: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<BatchReceipt> {
+        let head = Head::new(key, None, attributes, more)?;
+        let topic = self.core_topic(payloads.py(), topic)?;
+        publish::publish_many(&topic, payloads, &head, timeout)
+    }
+
+    /// Subscribes to `pattern`, and to `patterns` as well. With a `handler` the messages go to it,
+    /// and the subscription goes on until it or the broker is closed; without, they are fetched from
+    /// the `Subscription`, which is closed when it is forgotten.
+    ///
+    /// >>> import slipring
+    /// >>> broker = slipring.open()
+    /// >>> orders = broker.subscribe(
+    /// ...     "orders/*",
+    /// ...     filter='attributes.region = "IN" AND NOT attributes:test',
+    /// ...     capacity=4096,
+    /// ...     overflow=slipring.Block(timeout=0.5),
+    /// ... )
+    /// >>> broker.publish("orders/new", b"1", region="IN").enqueued
+    /// 1
+    #[pyo3(signature = (
+        pattern, /, *patterns, handler=None, name=None, filter=None, capacity=None, overflow=None,
+        start=None, wait=None, dedicated_thread=false, circuit_breaker=None, on_error=None,
+        on_lagged=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+    fn subscribe<'py>(
+        &self,
+        py: Python<'py>,
+        pattern: &str,
+        patterns: Vec<PyBackedStr>,
+        handler: Option<Bound<'py, PyAny>>,
+        name: Option<&str>,
+        filter: Option<&Bound<'py, PyAny>>,
+        capacity: Option<usize>,
+        overflow: Option<&Bound<'py, PyAny>>,
+        start: Option<&Bound<'py, PyAny>>,
+        wait: Option<&Bound<'py, PyAny>>,
+        dedicated_thread: bool,
+        circuit_breaker: Option<&Bound<'py, PyAny>>,
+        on_error: Option<Bound<'py, PyAny>>,
+        on_lagged: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let is_async = match &handler {
+            None => false,
+            Some(handler) if !handler.is_callable() => {
+                return Err(PyTypeError::new_err("a handler is a function"));
+            }
+            Some(handler) => {
+                py.import("slipring._options")?.call_method1("is_async", (handler,))?.extract()?
+            }
+        };
+        let worker_option = wait.is_some() || dedicated_thread || circuit_breaker.is_some();
+        if worker_option && (handler.is_none() || is_async) {
+            return Err(PyTypeError::new_err(
+                "wait, dedicated_thread and circuit_breaker are for handlers that are no coroutines",
+            ));
+        }
+        if on_error.is_some() && handler.is_none() {
+            return Err(PyTypeError::new_err("on_error is for handlers"));
+        }
+        let mut builder = self.core().subscription(pattern);
+        let mut shown = pattern.into_pyobject(py)?.repr()?.to_string();
+        for pattern in &patterns {
+            builder = builder.pattern(pattern);
+            shown = format!("{shown}, {}", pattern.into_pyobject(py)?.repr()?);
+        }
+        if let Some(name) = name {
+            builder = builder.name(name);
+        }
+        let mut function = None;
+        if let Some(filter) = filter {
+            if let Ok(expression) = filter.cast::<PyString>() {
+                builder = builder.filter(expression.to_str()?);
+            } else if filter.is_callable() {
+                function = Some(Filter(filter.clone().unbind()));
+            } else {
+                return Err(PyTypeError::new_err("a filter is an expression or a function"));
+            }
+        }
+        if let Some(capacity) = capacity {
+            builder = builder.capacity(capacity);
+        }
+        if let Some(overflow) = overflow {
+            builder = builder.overflow(options::overflow(overflow)?);
+        }
+        if let Some(start) = start {
+            builder = builder.start(options::start(start)?);
+        }
+        if let Some(wait) = wait {
+            builder = builder.wait(options::wait(wait)?);
+        }
+        if dedicated_thread {
+            builder = builder.dedicated_thread();
+        }
+        if let Some(breaker) = circuit_breaker {
+            builder = builder.circuit_breaker(options::circuit_breaker(breaker)?);
+        }
+        let on_lagged = on_lagged.map(Bound::unbind);
+        let on_error = on_error.map(Bound::unbind);
+        match handler.map(Bound::unbind) {
+            Some(handler) if !is_async => {
+                let patterns = shown.clone();
+                let callbacks =
+                    Callbacks { handler, filter: function, on_error, on_lagged, patterns };
+                let subscription = py.detach(move || callbacks.subscribe(builder));
+                let subscription = subscription.map_err(|error| raise(py, error))?;
+                let subscription = HandlerSubscription::on_workers(subscription, shown, &self.0);
+                Ok(Bound::new(py, subscription)?.into_any())
+            }
+            handler => {
+                let pulled = py.detach(|| builder.open()).map_err(|error| raise(py, error))?;
+                let pulled = Subscription::new(pulled, shown.clone(), function, on_lagged, &self.0);
+                let pulled = Bound::new(py, pulled)?;
+                let Some(handler) = handler else { return Ok(pulled.into_any()) };
+                let callbacks =
+                    Callbacks { handler, filter: None, on_error, on_lagged: None, patterns: shown };
+                let subscription =
+                    HandlerSubscription::on_loop(py, pulled.unbind(), callbacks, &self.0)?;
+                Ok(Bound::new(py, subscription)?.into_any())
+            }
+        }
+    }
+
+    /// Makes a function the handler of a subscription: `@broker.on("sports/*")`. The options are
+    /// those of `subscribe`. The function stays what it was; the subscription goes on until the
+    /// broker closes.
+    ///
+    /// >>> import slipring
+    /// >>> got = []
+    /// >>> with slipring.open() as broker:
+    /// ...     @broker.on("sports/*")
+    /// ...     def cheer(message):
+    /// ...         got.append(bytes(message))
+    /// ...     receipt = broker.publish("sports/cricket", b"four!")
+    /// >>> got
+    /// [b'four!']
+    #[pyo3(signature = (pattern, /, *patterns, **options))]
+    fn on<'py>(
+        this: Bound<'py, Self>,
+        pattern: Bound<'py, PyString>,
+        patterns: &Bound<'py, PyTuple>,
+        options: Option<Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyCFunction>> {
+        let py = this.py();
+        let options = options.unwrap_or_else(|| PyDict::new(py));
+        if options.contains("handler")? {
+            return Err(PyTypeError::new_err("the handler is the function that is decorated"));
+        }
+        let patterns = PyTuple::new(py, [pattern.into_any()])?.add(patterns)?;
+        let patterns = patterns.cast_into::<PyTuple>()?.unbind();
+        let (broker, options) = (this.unbind(), options.unbind());
+        PyCFunction::new_closure(
+            py,
+            Some(c"on"),
+            None,
+            move |arguments: &Bound<'_, PyTuple>, _: Option<&Bound<'_, PyDict>>| {
+                let py = arguments.py();
+                let handler: Bound<'_, PyAny> = arguments.extract::<(Bound<'_, PyAny>,)>()?.0;
+                let options = options.bind(py).copy()?;
+                options.set_item("handler", &handler)?;
+                broker.bind(py).call_method("subscribe", patterns.bind(py), Some(&options))?;
+                Ok::<_, PyErr>(handler.unbind())
+            },
+        )
+    }
+
+    /// The broker's figures, and those of its shards, topics and subscriptions, as plain dicts.
+    fn metrics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let metrics = py.detach(|| self.core().metrics());
+        metrics::dict(py, &metrics)
+    }
+
+    /// The same as Prometheus text.
+    fn prometheus(&self, py: Python<'_>) -> String {
+        py.detach(|| self.core().metrics().to_prometheus())
+    }
+
+    /// A capsule through which native code of this process uses the same broker by the C ABI: see
+    /// `slipring_python.h` in `slipring.get_include()`. It keeps the broker open.
+    fn capsule<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        capsule::new(py, &self.0)
+    }
+
+    /// Stops intake, gives handlers until `deadline` from now to handle what is queued, and stops
+    /// all threads. Who waits is told `Closed`; what is queued for subscriptions that are fetched
+    /// from can still be received. Closing again does nothing.
+    #[pyo3(signature = (deadline=Seconds(PATIENCE)))]
+    fn close(&self, py: Python<'_>, deadline: Seconds) -> PyResult<CloseReport> {
+        let shared = Arc::clone(&self.0);
+        interruptible(py, move || shared.broker.close(deadline.0)).map(CloseReport)
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py, Seconds(PATIENCE)).map(drop)
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "a broker cannot be pickled: it lives in this process. A process of its own opens its \
+             own broker",
+        ))
+    }
+
+    fn __repr__(&self) -> String {
+        let shards = self.core().metrics().shards.len();
+        format!("<slipring.Broker with {shards} shards>")
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Closing waits for shards and threads. The handle in here closes nothing any more.
+        let broker = self.broker.clone();
+        match Python::try_attach(|py| py.detach(|| broker.close(Duration::ZERO))) {
+            Some(_) => {}
+            None => drop(broker.close(Duration::ZERO)),
+        }
+    }
+}

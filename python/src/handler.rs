@@ -1,0 +1,298 @@
+//! Functions of Python that get messages: handlers, filters, and who is told of failures and losses.
+
+use crate::broker::Shared;
+use crate::errors::error;
+use crate::interpreter;
+use crate::message::{Argument, Message};
+use crate::options::Seconds;
+use crate::signals::interruptible;
+use crate::subscription::Subscription;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use pyo3::types::{PyDict, PyTuple};
+use slipring_core::{
+    HandlerSubscription as CoreSubscription, OwnedMessages, SubscribeError, SubscriptionBuilder,
+};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Writes an error to the logger `slipring`.
+pub(crate) fn log(py: Python<'_>, text: &str, error: PyErr) {
+    let logged = || -> PyResult<()> {
+        let logger = py.import("logging")?.call_method1("getLogger", ("slipring",))?;
+        let keywords = PyDict::new(py);
+        keywords.set_item("exc_info", error.value(py))?;
+        logger.call_method("error", ("%s", text), Some(&keywords)).map(drop)
+    };
+    if let Err(failed) = logged() {
+        failed.write_unraisable(py, None);
+    }
+}
+
+/// A filter that is a function: it runs where the message is received.
+pub(crate) struct Filter(pub(crate) Py<PyAny>);
+
+impl Filter {
+    /// Whether it wants `message`. One that raises does not, and that is logged.
+    pub(crate) fn wants(&self, message: &Bound<'_, Message>) -> bool {
+        let py = message.py();
+        let answer = PyTuple::new(py, [message])
+            .and_then(|arguments| interpreter::call(self.0.bind(py), &arguments))
+            .and_then(|answer| answer.is_truthy());
+        answer.unwrap_or_else(|error| {
+            log(py, "a filter function failed; the message counts as not wanted", error);
+            false
+        })
+    }
+
+    /// Those of `messages` that it wants.
+    pub(crate) fn wanted(
+        &self,
+        py: Python<'_>,
+        messages: &OwnedMessages,
+    ) -> PyResult<OwnedMessages> {
+        let mut wanted = OwnedMessages::default();
+        for message in messages.iter() {
+            if self.wants(&Bound::new(py, Message::from(message.keep()))?) {
+                wanted.push(&message);
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+/// What a handler subscription calls.
+pub(crate) struct Callbacks {
+    pub(crate) handler: Py<PyAny>,
+    pub(crate) filter: Option<Filter>,
+    pub(crate) on_error: Option<Py<PyAny>>,
+    pub(crate) on_lagged: Option<Py<PyAny>>,
+    pub(crate) patterns: String,
+}
+
+impl Callbacks {
+    /// Subscribes: the functions are called on delivery workers.
+    pub(crate) fn subscribe(
+        self,
+        builder: SubscriptionBuilder<'_>,
+    ) -> Result<CoreSubscription, SubscribeError> {
+        let handler = Arc::new(Attached(Some(self)));
+        let (on_error, on_lagged) = (Arc::clone(&handler), Arc::clone(&handler));
+        // What the handler raised last, on its way to who is told.
+        let raised = Arc::new(Mutex::new(None));
+        let raises = Arc::clone(&raised);
+        let mut argument = Attached(Some(Argument::default()));
+        builder
+            .around(|run| {
+                // At the end of the interpreter nothing is handled any more.
+                if Python::try_attach(|_| run()).is_none() {
+                    std::thread::park();
+                }
+            })
+            .on_error(move |failure| {
+                let error = raised.lock().unwrap_or_else(PoisonError::into_inner).take();
+                let Some(error) = error else { return };
+                let message = failure.message.keep();
+                Python::attach(|py| on_error.get().failed(py, message.into(), error));
+            })
+            .on_lagged(move |lost| Python::attach(|py| on_lagged.get().lagged(py, lost)))
+            .handler(move |message| {
+                Python::attach(|py| {
+                    let handled = handler.get().handle(py, message, argument.get_mut());
+                    handled.map_err(|error| {
+                        let text = error.to_string();
+                        *raises.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                        text
+                    })
+                })
+            })
+    }
+
+    #[inline]
+    fn handle(
+        &self,
+        py: Python<'_>,
+        message: &slipring_core::Message<'_>,
+        argument: &mut Argument,
+    ) -> PyResult<()> {
+        argument.lend(py, message, |message, arguments| {
+            if self.filter.as_ref().is_some_and(|filter| !filter.wants(message)) {
+                return Ok(());
+            }
+            interpreter::call(self.handler.bind(py), arguments).map(drop)
+        })?
+    }
+
+    fn failed(&self, py: Python<'_>, message: Message, error: PyErr) {
+        let Ok(message) = Bound::new(py, message) else { return };
+        match &self.on_error {
+            None => {
+                let text = format!(
+                    "the handler of {} failed on {}",
+                    self.patterns,
+                    message.repr().map_or_else(|_| "a message".into(), |text| text.to_string())
+                );
+                log(py, &text, error);
+            }
+            Some(on_error) => {
+                let told = (message, error.into_value(py))
+                    .into_pyobject(py)
+                    .and_then(|arguments| interpreter::call(on_error.bind(py), &arguments));
+                if let Err(failed) = told {
+                    log(py, "an on_error function failed", failed);
+                }
+            }
+        }
+    }
+
+    fn lagged(&self, py: Python<'_>, lost: u64) {
+        let Some(on_lagged) = &self.on_lagged else { return };
+        let told = (lost,)
+            .into_pyobject(py)
+            .and_then(|arguments| interpreter::call(on_lagged.bind(py), &arguments));
+        if let Err(failed) = told {
+            log(py, "an on_lagged function failed", failed);
+        }
+    }
+}
+
+/// Objects of Python that are dropped with the interpreter at hand, on whichever thread that
+/// happens.
+struct Attached<T>(Option<T>);
+
+impl<T> Attached<T> {
+    fn get(&self) -> &T {
+        self.0.as_ref().unwrap_or_else(|| unreachable!("taken only when dropped"))
+    }
+
+    fn get_mut(&mut self) -> &mut T {
+        self.0.as_mut().unwrap_or_else(|| unreachable!("taken only when dropped"))
+    }
+}
+
+impl<T> Drop for Attached<T> {
+    fn drop(&mut self) {
+        let objects = self.0.take();
+        // Where there is no interpreter any more, they are left to the process's end.
+        Python::try_attach(|_| drop(objects));
+    }
+}
+
+/// A subscription whose messages go to a function. It goes on, also when this object is forgotten,
+/// until it or the broker is closed.
+#[pyclass(frozen, weakref, module = "slipring")]
+pub(crate) struct HandlerSubscription {
+    kind: Kind,
+    id: u64,
+    patterns: String,
+    _broker: Arc<Shared>,
+}
+
+enum Kind {
+    /// On the delivery workers. `None` once it is closed.
+    Workers(Mutex<Option<CoreSubscription>>),
+    /// On an event loop: a task that takes from the subscription.
+    Task(Py<Subscription>, Py<PyAny>),
+}
+
+impl HandlerSubscription {
+    pub(crate) fn on_workers(
+        subscription: CoreSubscription,
+        patterns: String,
+        broker: &Arc<Shared>,
+    ) -> Self {
+        let id = subscription.id();
+        let kind = Kind::Workers(Mutex::new(Some(subscription)));
+        Self { kind, id, patterns, _broker: Arc::clone(broker) }
+    }
+
+    pub(crate) fn on_loop(
+        py: Python<'_>,
+        subscription: Py<Subscription>,
+        callbacks: Callbacks,
+        broker: &Arc<Shared>,
+    ) -> PyResult<Self> {
+        let Callbacks { handler, on_error, patterns, .. } = callbacks;
+        let id = subscription.get().id;
+        let run = py.import("slipring._asyncio")?.getattr("start_handler")?;
+        let task = run.call1((&subscription, handler, on_error))?.unbind();
+        let kind = Kind::Task(subscription, task);
+        Ok(Self { kind, id, patterns, _broker: Arc::clone(broker) })
+    }
+}
+
+#[pymethods]
+impl HandlerSubscription {
+    /// Number of the subscription, unique in the broker.
+    #[getter]
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Messages queued and not handed to the handler yet.
+    #[getter]
+    fn queued(&self, py: Python<'_>) -> u64 {
+        match &self.kind {
+            Kind::Workers(subscription) => {
+                let subscription = subscription.lock_py_attached(py);
+                let subscription = subscription.unwrap_or_else(PoisonError::into_inner);
+                subscription.as_ref().map_or(0, CoreSubscription::queued)
+            }
+            Kind::Task(subscription, _) => subscription.get().queued(py),
+        }
+    }
+
+    /// Unsubscribes: when this returns, the handler does not run any more. What was queued is thrown
+    /// away. Raises `Timeout` if the handler was still running after `timeout`; it is not called
+    /// again. From inside the handler itself, and on the event loop that it runs on, it returns at
+    /// once, and the handler is not called again.
+    #[pyo3(signature = (timeout=None))]
+    fn close(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<()> {
+        let subscription = match &self.kind {
+            Kind::Workers(subscription) => {
+                let subscription = subscription.lock_py_attached(py);
+                subscription.unwrap_or_else(PoisonError::into_inner).take()
+            }
+            Kind::Task(subscription, task) => {
+                let stop = py.import("slipring._asyncio")?.getattr("stop_handler")?;
+                stop.call1((subscription, task))?;
+                None
+            }
+        };
+        let Some(subscription) = subscription else { return Ok(()) };
+        let timeout = timeout.map_or(Duration::MAX, |Seconds(timeout)| timeout);
+        let ended = interruptible(py, move || subscription.unsubscribe_timeout(timeout).is_ok())?;
+        if ended { Ok(()) } else { Err(error(py, "Timeout", "the handler is still running")) }
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py, None)
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "a subscription cannot be pickled: it belongs to a broker in this process",
+        ))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<slipring.HandlerSubscription {} {}>", self.id, self.patterns)
+    }
+}
+
+impl Drop for HandlerSubscription {
+    fn drop(&mut self) {
+        if let Kind::Workers(subscription) = &mut self.kind {
+            let subscription = subscription.get_mut().unwrap_or_else(PoisonError::into_inner);
+            if let Some(subscription) = subscription.take() {
+                subscription.detach();
+            }
+        }
+    }
+}

@@ -1,0 +1,353 @@
+//! Messages as Python sees them: buffers over the record where it lies.
+#![expect(unsafe_code, reason = "exports the record as a buffer, and lends messages to handlers")]
+
+use crate::buffer::{self, Exported};
+use pyo3::exceptions::PyKeyError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PyTuple};
+use slipring_core::{Message as CoreMessage, OwnedMessage};
+use std::cell::UnsafeCell;
+use std::ffi::c_int;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Bytes of a payload that `repr` shows.
+const SHOWN: usize = 32;
+
+/// A message. It is a read-only buffer over the payload where it lies: `memoryview(message)` and
+/// `numpy.frombuffer(message)` copy nothing, `bytes(message)` copies. It keeps its chunk of the log
+/// (64 KiB, or itself if larger) in memory as long as it lives, also when the broker is closed.
+#[pyclass(frozen, freelist = 256, module = "slipring")]
+pub(crate) struct Message(UnsafeCell<Body>);
+
+// SAFETY: all bodies are, and one is replaced only by another of the same record, or while nobody
+// else has the message; both attached.
+unsafe impl Sync for Message {}
+
+enum Body {
+    Kept(OwnedMessage),
+    /// While a handler runs, whose worker keeps the record.
+    Lent(CoreMessage<'static>),
+    Copied(Box<Copied>),
+}
+
+/// A message that came out of a pickle.
+struct Copied {
+    topic: String,
+    payload: PyBackedBytes,
+    key: Option<String>,
+    id: String,
+    attributes: Vec<(String, String)>,
+    partition: u32,
+    offset: u64,
+    published_us: u64,
+}
+
+impl From<OwnedMessage> for Message {
+    #[inline]
+    fn from(message: OwnedMessage) -> Self {
+        Self(UnsafeCell::new(Body::Kept(message)))
+    }
+}
+
+/// The message that a handler is called with, as its only argument. Where the handler has not kept
+/// it, the next call uses it again: a call then allocates nothing.
+#[derive(Default)]
+pub(crate) struct Argument(Option<Py<PyTuple>>);
+
+impl Argument {
+    /// Calls `f` with the message and the tuple that it is in.
+    pub(crate) fn lend<'py, R>(
+        &mut self,
+        py: Python<'py>,
+        message: &CoreMessage<'_>,
+        f: impl FnOnce(&Bound<'py, Message>, &Bound<'py, PyTuple>) -> R,
+    ) -> PyResult<R> {
+        // SAFETY: it is replaced by one that keeps the record before this returns, wherever
+        // somebody else still has it; `f` does not unwind, since it calls Python alone.
+        let lent = Body::Lent(unsafe {
+            std::mem::transmute::<CoreMessage<'_>, CoreMessage<'static>>(*message)
+        });
+        let tuple = match self.0.take() {
+            Some(tuple) => {
+                let tuple = tuple.into_bound(py);
+                // SAFETY: as it was kept here, nobody else has it.
+                unsafe { *Message::in_tuple(&tuple)?.get().0.get() = lent };
+                tuple
+            }
+            None => {
+                let tuple = PyTuple::new(py, [Bound::new(py, Message(UnsafeCell::new(lent)))?])?;
+                // SAFETY: a new object. It is in no cycle, and between calls nobody must find it.
+                unsafe { ffi::PyObject_GC_UnTrack(tuple.as_ptr().cast()) };
+                tuple
+            }
+        };
+        let given = Message::in_tuple(&tuple)?;
+        let result = f(&given, &tuple);
+        // One reference is the tuple's and one is `given`.
+        if references(&given) == 2 && references(&tuple) == 1 {
+            self.0 = Some(tuple.unbind());
+        } else {
+            // SAFETY: attached, so nobody reads it at the moment, and what others have read of it
+            // lies in the same record, which it keeps from now on.
+            unsafe { *given.get().0.get() = Body::Kept(message.keep()) };
+        }
+        Ok(result)
+    }
+}
+
+fn references<T>(object: &Bound<'_, T>) -> isize {
+    // SAFETY: an object that is borrowed; attached.
+    unsafe { ffi::Py_REFCNT(object.as_ptr()) }
+}
+
+impl Message {
+    fn in_tuple<'py>(tuple: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, Self>> {
+        Ok(tuple.get_item(0)?.cast_into::<Self>()?)
+    }
+
+    fn body(&self) -> &Body {
+        // SAFETY: see `Sync`; whoever calls is attached.
+        unsafe { &*self.0.get() }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self.body() {
+            Body::Kept(message) => message.payload(),
+            Body::Lent(message) => message.payload(),
+            Body::Copied(copied) => &copied.payload,
+        }
+    }
+
+    fn pairs(&self) -> Box<dyn Iterator<Item = (&str, &str)> + '_> {
+        match self.body() {
+            Body::Kept(message) => Box::new(message.view().attributes()),
+            Body::Lent(message) => Box::new(message.attributes()),
+            Body::Copied(copied) => {
+                Box::new(copied.attributes.iter().map(|(key, value)| (&**key, &**value)))
+            }
+        }
+    }
+
+    fn published_us(&self) -> u64 {
+        match self.body() {
+            Body::Kept(message) => message.view().published_us(),
+            Body::Lent(message) => message.published_us(),
+            Body::Copied(copied) => copied.published_us,
+        }
+    }
+}
+
+#[pymethods]
+impl Message {
+    /// The payload: a read-only memoryview of the record where it lies.
+    #[getter]
+    fn payload<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyMemoryView>> {
+        PyMemoryView::from(this.as_any())
+    }
+
+    /// The name of the topic it was published to.
+    #[getter]
+    fn topic(&self) -> &str {
+        match self.body() {
+            Body::Kept(message) => message.topic(),
+            Body::Lent(message) => message.topic(),
+            Body::Copied(copied) => &copied.topic,
+        }
+    }
+
+    /// The ordering key, or `None`.
+    #[getter]
+    fn key(&self) -> Option<&str> {
+        match self.body() {
+            Body::Kept(message) => message.view().key(),
+            Body::Lent(message) => message.key(),
+            Body::Copied(copied) => copied.key.as_deref(),
+        }
+    }
+
+    /// The attributes: a read-only mapping over the record where it lies.
+    #[getter]
+    fn attributes(this: Py<Self>) -> Attributes {
+        Attributes(this)
+    }
+
+    /// The publisher's own id, or a UUID derived from the message's place, as text.
+    #[getter]
+    fn id(&self) -> String {
+        match self.body() {
+            Body::Kept(message) => message.view().id().to_string(),
+            Body::Lent(message) => message.id().to_string(),
+            Body::Copied(copied) => copied.id.clone(),
+        }
+    }
+
+    /// Number of the partition, unique in the broker.
+    #[getter]
+    fn partition(&self) -> u32 {
+        match self.body() {
+            Body::Kept(message) => message.view().partition(),
+            Body::Lent(message) => message.partition(),
+            Body::Copied(copied) => copied.partition,
+        }
+    }
+
+    /// Position in the partition, from 0.
+    #[getter]
+    fn offset(&self) -> u64 {
+        match self.body() {
+            Body::Kept(message) => message.view().offset(),
+            Body::Lent(message) => message.offset(),
+            Body::Copied(copied) => copied.offset,
+        }
+    }
+
+    /// When it was published: an aware `datetime` in UTC.
+    #[getter]
+    fn published_at(&self) -> SystemTime {
+        UNIX_EPOCH + Duration::from_micros(self.published_us())
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let bytes = self.bytes();
+        let shown = PyBytes::new(py, &bytes[..bytes.len().min(SHOWN)]).repr()?.to_string();
+        let more = if bytes.len() > SHOWN { "..." } else { "" };
+        let topic = self.topic().into_pyobject(py)?.repr()?.to_string();
+        Ok(format!(
+            "<slipring.Message {topic} offset={} {} bytes {shown}{more}>",
+            self.offset(),
+            bytes.len()
+        ))
+    }
+
+    /// A pickle holds a copy of the message.
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, Bound<'py, PyTuple>)> {
+        let rebuild = py.import("slipring._slipring")?.getattr("_rebuild_message")?;
+        let attributes: Vec<_> = self.pairs().collect();
+        let payload = PyBytes::new(py, self.bytes());
+        let place = (self.partition(), self.offset(), self.published_us());
+        let parts = (self.topic(), payload, self.key(), self.id(), attributes, place);
+        Ok((rebuild, parts.into_pyobject(py)?))
+    }
+
+    /// # Safety
+    /// Called by the interpreter.
+    unsafe fn __getbuffer__(
+        this: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let bytes = this.get().bytes();
+        let bytes = Exported::ReadOnly(bytes.as_ptr(), bytes.len());
+        // SAFETY: the message keeps its payload, which never changes.
+        unsafe { buffer::export(this.into_any(), bytes, view, flags) }
+    }
+}
+
+/// Makes a message of a pickle.
+#[pyfunction(name = "_rebuild_message")]
+pub(crate) fn rebuild_message(
+    topic: String,
+    payload: PyBackedBytes,
+    key: Option<String>,
+    id: String,
+    attributes: Vec<(String, String)>,
+    place: (u32, u64, u64),
+) -> Message {
+    let (partition, offset, published_us) = place;
+    Message(UnsafeCell::new(Body::Copied(Box::new(Copied {
+        topic,
+        payload,
+        key,
+        id,
+        attributes,
+        partition,
+        offset,
+        published_us,
+    }))))
+}
+
+/// The attributes of a message: a read-only mapping that looks them up in the record.
+#[pyclass(frozen, mapping, module = "slipring")]
+pub(crate) struct Attributes(Py<Message>);
+
+impl Attributes {
+    fn find(&self, key: &str) -> Option<&str> {
+        self.0.get().pairs().find(|&(name, _)| name == key).map(|(_, value)| value)
+    }
+}
+
+#[pymethods]
+impl Attributes {
+    fn __len__(&self) -> usize {
+        self.0.get().pairs().count()
+    }
+
+    fn __contains__(&self, key: &Bound<'_, PyAny>) -> bool {
+        key.extract::<&str>().is_ok_and(|key| self.find(key).is_some())
+    }
+
+    fn __getitem__(&self, key: &Bound<'_, PyAny>) -> PyResult<&str> {
+        let found = key.extract::<&str>().ok().and_then(|key| self.find(key));
+        found.ok_or_else(|| PyKeyError::new_err(key.clone().unbind()))
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.keys(py)?.into_any().call_method0("__iter__")
+    }
+
+    /// The value of `key`, or `default` if there is none.
+    #[pyo3(signature = (key, default=None, /))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: &str,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        match self.find(key) {
+            Some(value) => Ok(Some(value.into_pyobject(py)?.into_any())),
+            None => Ok(default),
+        }
+    }
+
+    /// The keys, in the order in which they were published.
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.0.get().pairs().map(|(key, _)| key).collect::<Vec<_>>())
+    }
+
+    /// The values, in the order of the keys.
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.0.get().pairs().map(|(_, value)| value).collect::<Vec<_>>())
+    }
+
+    /// Pairs of key and value.
+    fn items<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.0.get().pairs().collect::<Vec<_>>())
+    }
+
+    fn __eq__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let mine = self.to_dict(py)?;
+        match other.cast::<Self>() {
+            Ok(other) => mine.eq(other.get().to_dict(py)?),
+            Err(_) => mine.eq(other),
+        }
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("Attributes({})", self.to_dict(py)?.repr()?))
+    }
+}
+
+impl Attributes {
+    fn to_dict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (key, value) in self.0.get().pairs() {
+            dict.set_item(key, value)?;
+        }
+        Ok(dict)
+    }
+}

@@ -1,0 +1,138 @@
+//! What publishing and closing tell.
+
+use pyo3::prelude::*;
+
+/// What became of a published message.
+#[pyclass(frozen, freelist = 64, module = "slipring")]
+pub(crate) struct Receipt(pub(crate) slipring_core::Receipt);
+
+#[pymethods]
+impl Receipt {
+    /// The message's id, derived from its place: a UUID as text.
+    #[getter]
+    fn id(&self) -> String {
+        self.0.id().to_string()
+    }
+
+    /// Number of the partition, unique in the broker.
+    #[getter]
+    fn partition(&self) -> u32 {
+        self.0.partition
+    }
+
+    /// Position in the partition.
+    #[getter]
+    fn offset(&self) -> u64 {
+        self.0.offset
+    }
+
+    /// Whether it would survive a power cut.
+    #[getter]
+    fn durable(&self) -> bool {
+        self.0.durable
+    }
+
+    /// Subscriptions that it was for.
+    #[getter]
+    fn matched(&self) -> u64 {
+        self.0.matched
+    }
+
+    /// Of those, how many it was queued for.
+    #[getter]
+    fn enqueued(&self) -> u64 {
+        self.0.enqueued
+    }
+
+    /// Messages dropped to the account of this publish.
+    #[getter]
+    fn dropped(&self) -> u64 {
+        self.0.dropped
+    }
+
+    fn __repr__(&self) -> String {
+        let slipring_core::Receipt { partition, offset, matched, enqueued, dropped, .. } = self.0;
+        format!(
+            "Receipt(partition={partition}, offset={offset}, matched={matched}, \
+             enqueued={enqueued}, dropped={dropped})"
+        )
+    }
+}
+
+/// What became of a batch.
+#[pyclass(frozen, module = "slipring")]
+pub(crate) struct BatchReceipt(pub(crate) slipring_core::BatchReceipt);
+
+#[pymethods]
+impl BatchReceipt {
+    /// Messages published: always the first ones of the batch.
+    #[getter]
+    fn published(&self) -> usize {
+        self.0.published
+    }
+
+    /// Partition and offset of the first, or `None` if none was published.
+    #[getter]
+    fn first(&self) -> Option<(u32, u64)> {
+        self.0.first
+    }
+
+    /// Sum over the messages of the subscriptions that each was for.
+    #[getter]
+    fn matched(&self) -> u64 {
+        self.0.matched
+    }
+
+    /// Of those, how often one was queued.
+    #[getter]
+    fn enqueued(&self) -> u64 {
+        self.0.enqueued
+    }
+
+    /// Messages dropped to the account of this batch.
+    #[getter]
+    fn dropped(&self) -> u64 {
+        self.0.dropped
+    }
+
+    fn __repr__(&self) -> String {
+        let slipring_core::BatchReceipt { published, matched, enqueued, dropped, .. } = self.0;
+        format!(
+            "BatchReceipt(published={published}, matched={matched}, enqueued={enqueued}, \
+             dropped={dropped})"
+        )
+    }
+}
+
+/// What closing a broker left.
+#[pyclass(frozen, module = "slipring")]
+pub(crate) struct CloseReport(pub(crate) slipring_core::CloseReport);
+
+#[pymethods]
+impl CloseReport {
+    /// Messages that were queued for handlers and not handled in time. They are lost.
+    #[getter]
+    fn unhandled(&self) -> u64 {
+        self.0.unhandled
+    }
+
+    /// Messages that are queued for subscriptions that are pulled. They can still be received.
+    #[getter]
+    fn unreceived(&self) -> u64 {
+        self.0.unreceived
+    }
+
+    /// Whether a handler was still running. It runs to its end, and is then not called again.
+    #[getter]
+    fn handler_running(&self) -> bool {
+        self.0.handler_running
+    }
+
+    fn __repr__(&self) -> String {
+        let running = if self.0.handler_running { "True" } else { "False" };
+        format!(
+            "CloseReport(unhandled={}, unreceived={}, handler_running={running})",
+            self.0.unhandled, self.0.unreceived
+        )
+    }
+}

@@ -1,0 +1,290 @@
+//! Subscriptions whose messages are fetched.
+
+use crate::batch::Batch;
+use crate::broker::Shared;
+use crate::errors::{error, raise};
+use crate::handler::Filter;
+use crate::message::Message;
+use crate::options::{Seconds, deadline};
+use crate::signals::wait_readable;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::sync::{MutexExt, PyOnceLock};
+use pyo3::types::PyDict;
+use slipring_core::{OwnedMessages, RecvError, Subscription as CoreSubscription, TryRecvError};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+/// A subscription whose messages are fetched: one at a time, many at a time, by iterating, or by
+/// awaiting. Several threads and tasks may share it; each message goes to one of them.
+///
+/// >>> import slipring
+/// >>> with slipring.open() as broker:
+/// ...     sub = broker.subscribe("a")
+/// ...     receipt = broker.publish_many("a", [b"1", b"2", b"3"])
+/// ...     bytes(sub.get()), sub.queued
+/// (b'1', 2)
+/// >>> [bytes(message) for message in sub]
+/// [b'2', b'3']
+#[pyclass(frozen, weakref, module = "slipring")]
+pub(crate) struct Subscription {
+    /// `None` once it is closed. Never locked while waiting, nor while Python code runs.
+    subscription: Mutex<Option<CoreSubscription>>,
+    pub(crate) id: u64,
+    name: Option<String>,
+    patterns: String,
+    filter: Option<Filter>,
+    on_lagged: Option<Py<PyAny>>,
+    /// Readable while there is something to receive. A duplicate of the subscription's own, so that
+    /// who waits for it is woken also by its closing, and does not wait for another file then.
+    event: OnceLock<OwnedFd>,
+    /// Tasks that wait, by event loop; kept by `slipring/_asyncio.py`.
+    waiting: PyOnceLock<Py<PyDict>>,
+    _broker: Arc<Shared>,
+}
+
+impl Subscription {
+    pub(crate) fn new(
+        subscription: CoreSubscription,
+        patterns: String,
+        filter: Option<Filter>,
+        on_lagged: Option<Py<PyAny>>,
+        broker: &Arc<Shared>,
+    ) -> Self {
+        Self {
+            id: subscription.id(),
+            name: subscription.name().map(str::to_owned),
+            subscription: Mutex::new(Some(subscription)),
+            patterns,
+            filter,
+            on_lagged,
+            event: OnceLock::new(),
+            waiting: PyOnceLock::new(),
+            _broker: Arc::clone(broker),
+        }
+    }
+
+    fn lock<'a>(&'a self, py: Python<'_>) -> MutexGuard<'a, Option<CoreSubscription>> {
+        self.subscription.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn event(&self, py: Python<'_>) -> PyResult<BorrowedFd<'_>> {
+        if let Some(event) = self.event.get() {
+            return Ok(event.as_fd());
+        }
+        let mut subscription = self.lock(py);
+        let subscription = subscription.as_mut().ok_or_else(|| closed(py))?;
+        let event = subscription.event_fd()?.try_clone_to_owned()?;
+        Ok(self.event.get_or_init(|| event).as_fd())
+    }
+
+    /// Deals with what is no message: `Ok` if there was a loss, and it was told.
+    #[cold]
+    fn tell(&self, py: Python<'_>, error: RecvError) -> PyResult<()> {
+        match (&self.on_lagged, error) {
+            (Some(on_lagged), RecvError::Lagged(count)) => on_lagged.call1(py, (count,)).map(drop),
+            _ => Err(raise(py, error)),
+        }
+    }
+
+    /// The next message that is there.
+    fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Message>>> {
+        loop {
+            let taken = {
+                let mut subscription = self.lock(py);
+                let subscription = subscription.as_mut().ok_or_else(|| closed(py))?;
+                subscription.try_recv().map(|message| message.keep())
+            };
+            match taken {
+                Ok(message) => {
+                    let message = Bound::new(py, Message::from(message))?;
+                    if self.filter.as_ref().is_none_or(|filter| filter.wants(&message)) {
+                        return Ok(Some(message));
+                    }
+                }
+                Err(TryRecvError::Recv(error)) => self.tell(py, error)?,
+                Err(_) => return Ok(None),
+            }
+        }
+    }
+
+    /// The next message; `None` if there is none by `deadline`.
+    fn wait_for<'py>(
+        &self,
+        py: Python<'py>,
+        deadline: Option<Instant>,
+    ) -> PyResult<Option<Bound<'py, Message>>> {
+        loop {
+            if let Some(message) = self.take(py)? {
+                return Ok(Some(message));
+            }
+            if !wait_readable(py, self.event(py)?, deadline)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Up to `most` messages that are there.
+    fn take_many(&self, py: Python<'_>, most: usize) -> PyResult<OwnedMessages> {
+        loop {
+            let mut messages = OwnedMessages::default();
+            let polled = {
+                let mut subscription = self.lock(py);
+                let subscription = subscription.as_mut().ok_or_else(|| closed(py))?;
+                subscription.poll(most, |message| messages.push(&message))
+            };
+            match polled {
+                Ok(0) => return Ok(messages),
+                Ok(_) => {
+                    if let Some(filter) = &self.filter {
+                        messages = filter.wanted(py, &messages)?;
+                    }
+                    if !messages.is_empty() {
+                        return Ok(messages);
+                    }
+                }
+                Err(error) => self.tell(py, error)?,
+            }
+        }
+    }
+}
+
+fn closed(py: Python<'_>) -> PyErr {
+    error(py, "Closed", "the subscription is closed")
+}
+
+#[pymethods]
+impl Subscription {
+    /// Number of the subscription, unique in the broker.
+    #[getter]
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The name it was given, or `None`.
+    #[getter]
+    fn name(&self) -> Option<&str> {
+        self.name.as_deref()
+    }
+
+    /// Messages queued and not received.
+    #[getter]
+    pub(crate) fn queued(&self, py: Python<'_>) -> u64 {
+        self.lock(py).as_ref().map_or(0, CoreSubscription::queued)
+    }
+
+    /// Whether it was closed.
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> bool {
+        self.lock(py).is_none()
+    }
+
+    /// The next message, waiting for it for at most `timeout`; raises `Timeout` then.
+    #[pyo3(signature = (timeout=None))]
+    fn get<'py>(&self, py: Python<'py>, timeout: Option<Seconds>) -> PyResult<Bound<'py, Message>> {
+        self.wait_for(py, deadline(timeout))?
+            .ok_or_else(|| error(py, "Timeout", "no message came in time"))
+    }
+
+    /// Up to `n` messages: those that are there, or else, waiting for it for at most `timeout`, at
+    /// least one. Empty if none came in time.
+    ///
+    /// >>> import slipring
+    /// >>> sub = slipring.open().subscribe("a")
+    /// >>> len(sub.get_many(100, timeout=0))
+    /// 0
+    #[pyo3(signature = (n, timeout=None))]
+    fn get_many(&self, py: Python<'_>, n: usize, timeout: Option<Seconds>) -> PyResult<Batch> {
+        let deadline = deadline(timeout);
+        loop {
+            let messages = self.take_many(py, n)?;
+            if n == 0 || !messages.is_empty() {
+                return Ok(messages.into());
+            }
+            if !wait_readable(py, self.event(py)?, deadline)? {
+                return Ok(messages.into());
+            }
+        }
+    }
+
+    /// The next message if there is one now, else `None`.
+    fn get_nowait<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Message>>> {
+        self.take(py)
+    }
+
+    /// Waits for the next message on the running event loop.
+    fn aget<'py>(this: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        this.py().import("slipring._asyncio")?.call_method1("get", (this,))
+    }
+
+    /// Waits for at least one and takes up to `n` messages on the running event loop.
+    fn aget_many<'py>(this: Bound<'py, Self>, n: usize) -> PyResult<Bound<'py, PyAny>> {
+        this.py().import("slipring._asyncio")?.call_method1("get_many", (this, n))
+    }
+
+    /// A descriptor that is readable exactly while something can be received: for `selectors` and
+    /// event loops. Level-triggered; not to be read from. It stays the same, and open as long as the
+    /// subscription object.
+    fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
+        self.event(py).map(|event| event.as_raw_fd())
+    }
+
+    /// Unsubscribes. Who waits for a message meanwhile is told `Closed`.
+    fn close(&self, py: Python<'_>) {
+        let subscription = self.lock(py).take();
+        py.detach(move || drop(subscription));
+    }
+
+    /// Tasks that wait, by event loop.
+    #[getter]
+    fn _waiting<'py>(&self, py: Python<'py>) -> &Bound<'py, PyDict> {
+        self.waiting.get_or_init(py, || PyDict::new(py).unbind()).bind(py)
+    }
+
+    fn __iter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Message>>> {
+        self.wait_for(py, None).or_else(|error| {
+            let closed = py.import("slipring._errors")?.getattr("Closed")?;
+            if error.is_instance(py, &closed) { Ok(None) } else { Err(error) }
+        })
+    }
+
+    fn __aiter__<'py>(this: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        this.py().import("slipring._asyncio")?.call_method1("messages", (this,))
+    }
+
+    fn __enter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) {
+        self.close(py);
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "a subscription cannot be pickled: it belongs to a broker in this process",
+        ))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> String {
+        let closed = if self.closed(py) { " closed" } else { "" };
+        format!("<slipring.Subscription {} {}{closed}>", self.id, self.patterns)
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let subscription =
+            self.subscription.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if subscription.is_some() {
+            // Unsubscribing waits for shards.
+            Python::attach(|py| py.detach(move || drop(subscription)));
+        }
+    }
+}

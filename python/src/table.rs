@@ -1,0 +1,97 @@
+//! The functions of the C ABI, as a table: what `Broker.capsule` hands to native code.
+//!
+//! The order is part of the ABI: a new function goes to the end, and none is ever taken away.
+//! `cargo xtask header` makes `include/slipring_python.h` of this list, and refuses one that is not
+//! complete.
+#![expect(unsafe_code, reason = "pointers that threads share")]
+
+use slipring_c_abi::broker::*;
+use slipring_c_abi::handler::*;
+use slipring_c_abi::last_error::*;
+use slipring_c_abi::loan::*;
+use slipring_c_abi::message::*;
+use slipring_c_abi::metrics::*;
+use slipring_c_abi::options::*;
+use slipring_c_abi::status::*;
+use slipring_c_abi::subscription::*;
+use slipring_c_abi::text::*;
+use slipring_c_abi::topic::*;
+use slipring_c_abi::version::*;
+use std::ffi::c_void;
+
+/// The address of a function.
+#[repr(transparent)]
+pub(crate) struct Function(*const c_void);
+
+// SAFETY: code is never written.
+unsafe impl Sync for Function {}
+
+macro_rules! functions {
+    ($($name:ident,)*) => {
+        pub(crate) static FUNCTIONS: &[Function] = &[$(Function($name as *const c_void)),*];
+    };
+}
+
+functions! {
+    slipring_broker_open,
+    slipring_broker_close,
+    slipring_broker_free,
+    slipring_broker_topic,
+    slipring_broker_create_topic,
+    slipring_broker_delete_topic,
+    slipring_broker_topics,
+    slipring_broker_describe_topic,
+    slipring_broker_publish,
+    slipring_broker_subscribe_handler,
+    slipring_handler_subscription_id,
+    slipring_handler_subscription_queued,
+    slipring_handler_subscription_free,
+    slipring_handler_subscription_unsubscribe,
+    slipring_handler_subscription_detach,
+    slipring_last_error,
+    slipring_last_error_position,
+    slipring_topic_loan,
+    slipring_loan_commit,
+    slipring_loan_abort,
+    slipring_message_attribute,
+    slipring_message_attributes,
+    slipring_message_id,
+    slipring_message_keep,
+    slipring_kept_message,
+    slipring_kept_free,
+    slipring_broker_metrics,
+    slipring_broker_subscription_metrics,
+    slipring_broker_prometheus,
+    slipring_broker_options_init,
+    slipring_subscription_options_init,
+    slipring_status_str,
+    slipring_broker_subscribe,
+    slipring_subscription_free,
+    slipring_subscription_id,
+    slipring_subscription_lost,
+    slipring_subscription_queued,
+    slipring_subscription_recv,
+    slipring_subscription_try_recv,
+    slipring_subscription_recv_timeout,
+    slipring_subscription_recv_batch,
+    slipring_subscription_try_recv_batch,
+    slipring_subscription_poll,
+    slipring_subscription_wait,
+    slipring_subscription_event_fd,
+    slipring_text_get,
+    slipring_text_free,
+    slipring_topic_name,
+    slipring_topic_publish,
+    slipring_topic_publish_message,
+    slipring_topic_try_publish,
+    slipring_topic_publish_timeout,
+    slipring_topic_publish_batch,
+    slipring_topic_try_publish_batch,
+    slipring_topic_free,
+    slipring_topic_publish_ticket,
+    slipring_ticket_try,
+    slipring_ticket_wait,
+    slipring_ticket_free,
+    slipring_version,
+    slipring_version_str,
+}

@@ -1,0 +1,129 @@
+//! Topics as publishers hold them.
+
+use crate::broker::Shared;
+use crate::loan::Loan;
+use crate::options::Seconds;
+use crate::publish::{self, Head};
+use crate::receipt::{BatchReceipt, Receipt};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedStr;
+use pyo3::types::PyDict;
+use std::sync::Arc;
+
+/// A topic to publish to. Usable from all threads at once. It keeps its broker open.
+#[pyclass(frozen, weakref, module = "slipring")]
+pub(crate) struct Topic {
+    topic: slipring_core::Topic,
+    broker: Arc<Shared>,
+}
+
+impl Topic {
+    pub(crate) fn new(topic: slipring_core::Topic, broker: &Arc<Shared>) -> Self {
+        Self { topic, broker: Arc::clone(broker) }
+    }
+
+    pub(crate) fn core(&self) -> &slipring_core::Topic {
+        &self.topic
+    }
+}
+
+#[pymethods]
+impl Topic {
+    /// The topic's name.
+    #[getter]
+    fn name(&self) -> &str {
+        self.topic.name()
+    }
+
+    /// Publishes one message: the bytes of anything bytes-like. Attributes come as keywords, or as a
+    /// mapping, which may have any keys. Waits where a subscription that blocks has no room, for at
+    /// most `timeout`.
+    ///
+    /// >>> import slipring
+    /// >>> topic = slipring.open().topic("sports/cricket")
+    /// >>> topic.publish(b"four!", team="IN").offset
+    /// 0
+    #[pyo3(signature = (payload, /, *, attributes=None, key=None, id=None, timeout=None, **more))]
+    fn publish(
+        &self,
+        payload: &Bound<'_, PyAny>,
+        attributes: Option<&Bound<'_, PyAny>>,
+        key: Option<PyBackedStr>,
+        id: Option<PyBackedStr>,
+        timeout: Option<Seconds>,
+        more: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Receipt> {
+        let head = Head::new(key, id, attributes, more)?;
+        publish::publish(&self.topic, payload, &head, timeout)
+    }
+
+    /// Publishes one message without waiting: raises `WouldBlock` where a subscription that blocks
+    /// has no room, or somebody else is publishing right now.
+    #[pyo3(signature = (payload, /, *, attributes=None, key=None, id=None, **more))]
+    fn try_publish(
+        &self,
+        payload: &Bound<'_, PyAny>,
+        attributes: Option<&Bound<'_, PyAny>>,
+        key: Option<PyBackedStr>,
+        id: Option<PyBackedStr>,
+        more: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Receipt> {
+        let head = Head::new(key, id, attributes, more)?;
+        publish::try_publish(&self.topic, payload, &head)
+    }
+
+    /// Publishes many messages in order, with one call; key and attributes are those of each. The
+    /// exception of a batch that ends early has the `receipt` of what was published before.
+    ///
+    /// >>> import slipring
+    /// >>> slipring.open().topic("a").publish_many([b"1", b"2"]).published
+    /// 2
+    #[pyo3(signature = (payloads, /, *, attributes=None, key=None, timeout=None, **more))]
+    fn publish_many(
+        &self,
+        payloads: &Bound<'_, PyAny>,
+        attributes: Option<&Bound<'_, PyAny>>,
+        key: Option<PyBackedStr>,
+        timeout: Option<Seconds>,
+        more: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<BatchReceipt> {
+        let head = Head::new(key, None, attributes, more)?;
+        publish::publish_many(&self.topic, payloads, &head, timeout)
+    }
+
+    /// Space for a payload of `size` bytes, to be written in place: `with topic.loan(n) as view`
+    /// publishes it at the end of the block, without a copy, and nothing if the block raises.
+    ///
+    /// >>> import slipring
+    /// >>> loan = slipring.open().topic("a").loan(3)
+    /// >>> with loan as view:
+    /// ...     view[:] = b"abc"
+    /// >>> loan.receipt.offset
+    /// 0
+    #[pyo3(signature = (size, /, *, attributes=None, key=None, id=None, timeout=None, **more))]
+    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
+    fn loan(
+        &self,
+        py: Python<'_>,
+        size: usize,
+        attributes: Option<&Bound<'_, PyAny>>,
+        key: Option<PyBackedStr>,
+        id: Option<PyBackedStr>,
+        timeout: Option<Seconds>,
+        more: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Loan> {
+        let head = Head::new(key, id, attributes, more)?;
+        Ok(Loan::new(publish::loan(py, &self.topic, size, &head)?, size, timeout, &self.broker))
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(PyTypeError::new_err(
+            "a topic cannot be pickled: it belongs to a broker in this process",
+        ))
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        Ok(format!("<slipring.Topic {}>", self.name().into_pyobject(py)?.repr()?))
+    }
+}

@@ -1,0 +1,369 @@
+"""Subscriptions on an event loop: awaiting, iterating, cancelling, handling."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+import slipring
+from slipring import Broker, Message
+
+PATIENCE = 60.0
+
+
+def run(main: Callable[[Broker], Coroutine[Any, Any, None]], **options: Any) -> None:
+    """Runs ``main`` with a broker; what is still waiting after a minute hangs."""
+
+    async def bounded() -> None:
+        with slipring.open(**options) as broker:
+            async with asyncio.timeout(PATIENCE):
+                await main(broker)
+
+    asyncio.run(bounded(), debug=True)
+
+
+async def settle() -> None:
+    """Lets everything run that can."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def test_await_takes_what_is_there_and_waits_for_what_is_not() -> None:
+    async def main(broker: Broker) -> None:
+        subscription = broker.subscribe("a")
+        broker.publish("a", b"1")
+        assert bytes(await subscription.aget()) == b"1"
+        waiting = asyncio.create_task(subscription.aget())
+        await settle()
+        assert not waiting.done()
+        broker.publish("a", b"2")
+        assert bytes(await waiting) == b"2"
+        assert subscription._waiting == {}
+
+    run(main)
+
+
+def test_a_message_from_another_thread_wakes_the_loop() -> None:
+    async def main(broker: Broker) -> None:
+        subscription = broker.subscribe("a")
+        for _ in range(200):
+            publisher = threading.Thread(target=broker.publish, args=("a", b"x"))
+            publisher.start()
+            assert bytes(await subscription.aget()) == b"x"
+            publisher.join()
+
+    run(main)
+
+
+def test_many_are_taken_at_once() -> None:
+    async def main(broker: Broker) -> None:
+        subscription = broker.subscribe("a")
+        waiting = asyncio.create_task(subscription.aget_many(10))
+        await settle()
+        broker.publish_many("a", [b"1", b"2", b"3"])
+        assert (await waiting).payloads() == [b"1", b"2", b"3"]
+        assert len(await subscription.aget_many(0)) == 0
+
+    run(main)
+
+
+def test_async_for_goes_on_until_the_broker_closes() -> None:
+    async def main(broker: Broker) -> None:
+        subscription = broker.subscribe("a")
+        got: list[bytes] = []
+
+        async def consume() -> None:
+            async for message in subscription:
+                got.append(bytes(message))
+
+        consumer = asyncio.create_task(consume())
+        for n in range(100):
+            broker.publish("a", b"%d" % n)
+            if n % 7 == 0:
+                await asyncio.sleep(0)
+        broker.close()
+        await consumer
+        assert got == [b"%d" % n for n in range(100)]
+
+    run(main)
+
+
+def test_losses_are_raised_where_they_happened_and_the_stream_goes_on() -> None:
+    async def main(broker: Broker) -> None:
+        subscription = broker.subscribe(
+            "a", capacity=2, overflow=slipring.Overflow.DROP_OLDEST
+        )
+        broker.publish_many("a", [b"1", b"2", b"3"])
+        with pytest.raises(slipring.Lagged):
+            await subscription.aget()
+        assert bytes(await subscription.aget()) == b"2"
+
+    run(main)
+
+
+def test_a_cancelled_wait_loses_no_message() -> None:
+    async def main(broker: Broker) -> None:
+        subscription = broker.subscribe("a")
+        aget: Callable[[], Coroutine[Any, Any, object]] = subscription.aget
+        waits: list[Callable[[], Coroutine[Any, Any, object]]] = [
+            aget,
+            functools.partial(subscription.aget_many, 5),
+            lambda: anext(_iterator(subscription)),
+        ]
+        for wait in waits:
+            # Cancelled while it waits, and cancelled after it was woken and before it ran.
+            for publish_first in (False, True):
+                waiting = asyncio.create_task(wait())
+                await settle()
+                if publish_first:
+                    broker.publish("a", b"kept")
+                    while subscription._waiting:
+                        await asyncio.sleep(0)
+                    waiting.cancel()
+                else:
+                    waiting.cancel()
+                    broker.publish("a", b"kept")
+                with pytest.raises(asyncio.CancelledError):
+                    await waiting
+                assert bytes(await subscription.aget()) == b"kept"
+                assert subscription._waiting == {}
+
+    async def _iterator_step(subscription: slipring.Subscription) -> Message:
+        return await anext(aiter(subscription))
+
+    class _iterator:
+        def __init__(self, subscription: slipring.Subscription) -> None:
+            self.subscription = subscription
+
+        def __anext__(self) -> Coroutine[Any, Any, Message]:
+            return _iterator_step(self.subscription)
+
+    run(main)
+
+
+def test_a_wait_that_times_out_loses_no_message() -> None:
+    async def main(broker: Broker) -> None:
+        subscription = broker.subscribe("a")
+        got = 0
+        for n in range(50):
+            publisher = threading.Thread(target=broker.publish, args=("a", b"x"))
+            publisher.start()
+            try:
+                async with asyncio.timeout(0.0001 * (n % 10)):
+                    await subscription.aget()
+                    got += 1
+            except TimeoutError:
+                pass
+            publisher.join()
+        got += len(subscription.get_many(100, timeout=0))
+        assert got == 50
+
+    run(main)
+
+
+def test_a_broken_off_iteration_leaves_the_rest() -> None:
+    async def main(broker: Broker) -> None:
+        subscription = broker.subscribe("a")
+        broker.publish_many("a", [b"1", b"2", b"3"])
+        async for message in subscription:
+            assert bytes(message) == b"1"
+            break
+        assert subscription.get_many(5).payloads() == [b"2", b"3"]
+
+    run(main)
+
+
+def test_many_tasks_share_a_subscription() -> None:
+    async def main(broker: Broker) -> None:
+        subscription = broker.subscribe("a")
+        tasks = [asyncio.create_task(subscription.aget()) for _ in range(20)]
+        await settle()
+        tasks[3].cancel()
+        broker.publish_many("a", [b"%d" % n for n in range(19)])
+        await asyncio.gather(*tasks, return_exceptions=True)
+        got = [int(bytes(task.result())) for task in tasks if not task.cancelled()]
+        assert sorted(got) == list(range(19))
+
+    run(main)
+
+
+def test_closing_wakes_who_waits() -> None:
+    async def main(broker: Broker) -> None:
+        for close_broker in (False, True):
+            subscription = broker.subscribe("a")
+            waiting = asyncio.create_task(subscription.aget())
+            await settle()
+            closer = threading.Thread(target=broker.close if close_broker else subscription.close)
+            closer.start()
+            with pytest.raises(slipring.Closed):
+                await waiting
+            closer.join()
+
+    run(main)
+
+
+def test_two_loops_share_a_subscription(broker: Broker) -> None:
+    subscription = broker.subscribe("a", capacity=4096)
+    got: list[int] = []
+
+    async def consume() -> None:
+        async for message in subscription:
+            got.append(int(bytes(message)))
+
+    loops = [threading.Thread(target=asyncio.run, args=(consume(),)) for _ in range(2)]
+    for loop in loops:
+        loop.start()
+    for n in range(1000):
+        broker.publish("a", b"%d" % n)
+    broker.close()
+    for loop in loops:
+        loop.join()
+    assert sorted(got) == list(range(1000))
+
+
+def test_a_loop_that_ends_while_a_task_waits_leaves_nothing_behind(broker: Broker) -> None:
+    subscription = broker.subscribe("a")
+
+    async def main() -> None:
+        asyncio.create_task(subscription.aget())
+        await settle()
+
+    asyncio.run(main())
+    assert subscription._waiting == {}
+    broker.publish("a", b"x")
+    assert bytes(asyncio.run(_aget(subscription))) == b"x"
+
+
+async def _aget(subscription: slipring.Subscription) -> Message:
+    return await subscription.aget()
+
+
+def test_coroutine_handlers_run_on_the_loop_one_message_at_a_time() -> None:
+    async def main(broker: Broker) -> None:
+        got: list[tuple[bytes, int]] = []
+        done = asyncio.Event()
+        running = 0
+
+        @broker.on("a")
+        async def handle(message: Message) -> None:
+            nonlocal running
+            running += 1
+            assert running == 1
+            await asyncio.sleep(0)
+            running -= 1
+            got.append((bytes(message), threading.get_ident()))
+            if len(got) == 50:
+                done.set()
+
+        publisher = threading.Thread(
+            target=broker.publish_many, args=("a", [b"%d" % n for n in range(50)])
+        )
+        publisher.start()
+        await done.wait()
+        publisher.join()
+        assert got == [(b"%d" % n, threading.get_ident()) for n in range(50)]
+
+    run(main)
+
+
+def test_a_coroutine_handler_that_fails_is_logged_and_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(broker: Broker) -> None:
+        told: list[tuple[bytes, BaseException]] = []
+        done = asyncio.Event()
+
+        async def fails(message: Message) -> None:
+            if bytes(message) == b"last":
+                done.set()
+            else:
+                raise LookupError("on purpose")
+
+        broker.subscribe("a", handler=fails)
+        broker.subscribe("a", handler=fails, on_error=lambda m, e: told.append((bytes(m), e)))
+        with caplog.at_level(logging.ERROR, "slipring"):
+            broker.publish_many("a", [b"first", b"last"])
+            await done.wait()
+            await settle()
+        (record,) = [record for record in caplog.records if record.name == "slipring"]
+        assert record.exc_info and record.exc_info[0] is LookupError
+        ((payload, error),) = told
+        assert payload == b"first" and isinstance(error, LookupError)
+
+    run(main)
+
+
+def test_a_coroutine_handler_can_be_closed_from_anywhere() -> None:
+    async def main(broker: Broker) -> None:
+        async def handle(message: Message) -> None:
+            await asyncio.Event().wait()
+
+        for from_thread in (False, True):
+            subscription = broker.subscribe("a", handler=handle)
+            broker.publish("a", b"")
+            await settle()
+            if from_thread:
+                closer = threading.Thread(target=subscription.close)
+                closer.start()
+                while closer.is_alive():
+                    await asyncio.sleep(0)
+            else:
+                subscription.close()
+            while len(asyncio.all_tasks()) > 1:
+                await asyncio.sleep(0)
+        assert broker.publish("a", b"").matched == 0
+
+    run(main)
+
+
+def test_a_coroutine_handler_may_close_itself() -> None:
+    async def main(broker: Broker) -> None:
+        calls: list[bytes] = []
+
+        async def once(message: Message) -> None:
+            subscription.close()
+            await asyncio.sleep(0)
+            calls.append(bytes(message))
+
+        subscription = broker.subscribe("a", handler=once)
+        broker.publish_many("a", [b"1", b"2"])
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0)
+        assert calls == [b"1"]
+
+    run(main)
+
+
+def test_a_coroutine_handler_needs_a_running_loop(broker: Broker) -> None:
+    async def handle(message: Message) -> None:
+        raise AssertionError
+
+    with pytest.raises(RuntimeError, match="inside a coroutine"):
+        broker.subscribe("a", handler=handle)
+    assert broker.metrics()["subscriptions"] == []
+
+
+def test_coroutine_handlers_are_recognised_in_every_form() -> None:
+    from slipring._options import is_async
+
+    async def function(message: Message) -> None: ...
+
+    class Handler:
+        async def method(self, message: Message) -> None: ...
+
+    class Callable_:
+        async def __call__(self, message: Message) -> None: ...
+
+    class Plain:
+        def __call__(self, message: Message) -> None: ...
+
+    for handler in (function, Handler().method, Callable_(), functools.partial(function)):
+        assert is_async(handler), handler
+    for plain in (print, Plain(), lambda message: None, functools.partial(print, 1), list.append):
+        assert not is_async(plain), plain

@@ -1,0 +1,176 @@
+"""Nothing is left behind by many operations."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import slipring
+from slipring import Broker
+
+OPERATIONS = 100_000
+
+
+def resident() -> int:
+    """Bytes of memory of this process."""
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+class Operations:
+    """What is done over and over; each returns to where it began."""
+
+    def __init__(self) -> None:
+        self.broker = slipring.open(memory_budget=1 << 20)
+        self.topic = self.broker.topic("a")
+        self.subscription = self.broker.subscribe("a", capacity=256)
+        self.payload = bytes(64)
+
+    def publish_and_get(self) -> None:
+        receipt = self.topic.publish(self.payload, team="IN", key="k")
+        message = self.subscription.get()
+        assert message.offset == receipt.offset
+        message.payload, message.attributes["team"], message.id, repr(message), message.topic
+
+    def publish_many_and_get_many(self) -> None:
+        self.topic.publish_many([self.payload] * 10)
+        batch = self.subscription.get_many(10)
+        [bytes(message) for message in batch], batch.join(), batch.payloads(), batch[2:4]
+
+    def loan(self) -> None:
+        with self.topic.loan(64) as view:
+            view[:] = self.payload
+        self.subscription.get()
+
+    def abort_a_loan(self) -> None:
+        try:
+            with self.topic.loan(64):
+                raise ZeroDivisionError
+        except ZeroDivisionError:
+            pass
+
+    def buffers(self) -> None:
+        self.topic.publish(bytearray(64))
+        self.topic.publish_many((memoryview(self.payload),))
+        self.subscription.get_many(2)
+
+    def errors(self) -> None:
+        for call in (
+            lambda: self.broker.topic("a//b"),
+            lambda: self.broker.subscribe("a", filter="?"),
+            lambda: self.subscription.get(timeout=0),
+            lambda: self.topic.publish(7),  # type: ignore[arg-type]
+        ):
+            try:
+                call()
+            except (slipring.Error, TypeError):
+                pass
+
+    def subscribe(self) -> None:
+        with self.broker.subscribe("b", filter=lambda message: True) as subscription:
+            subscription.fileno()
+
+    def handler(self) -> None:
+        self.broker.subscribe("b", handler=lambda message: None).close()
+
+    def on(self) -> None:
+        with slipring.open(memory_budget=1 << 20) as broker:
+            broker.on("a", on_error=print)(lambda message: None)
+
+    def metrics(self) -> None:
+        self.broker.metrics(), self.broker.prometheus(), self.broker.topics()
+
+
+FEW = {"subscribe": 100, "handler": 100, "on": 100, "metrics": 10, "errors": 10}
+
+
+@pytest.mark.parametrize("name", [n for n in vars(Operations) if not n.startswith("_")])
+def test_an_operation_leaves_no_object_and_no_memory_behind(name: str) -> None:
+    operations = Operations()
+    operation: Callable[[], None] = getattr(operations, name)
+    count = OPERATIONS // FEW.get(name, 1)
+
+    def many(count: int) -> tuple[int, int]:
+        for _ in range(count):
+            operation()
+        gc.collect()
+        return sys.getallocatedblocks(), resident()
+
+    many(count // 4 + 500)
+    blocks, memory = many(count // 4)
+    blocks_after, memory_after = many(count)
+    # A leak leaves at least one object for each operation.
+    assert blocks_after - blocks < max(count // 20, 500), "objects are left behind"
+    assert memory_after - memory < max(count * 20, 4 << 20), "memory is left behind"
+    assert sys.getrefcount(operations.payload) < 50
+    operations.broker.close()
+
+
+def test_awaiting_leaves_nothing_behind() -> None:
+    async def main(broker: Broker) -> None:
+        subscription = broker.subscribe("a")
+
+        async def many(count: int) -> int:
+            for _ in range(count):
+                waiting = asyncio.ensure_future(subscription.aget())
+                await asyncio.sleep(0)
+                broker.publish("a", b"x")
+                await waiting
+            gc.collect()
+            return sys.getallocatedblocks()
+
+        await many(5_000)
+        blocks = await many(5_000)
+        assert await many(OPERATIONS // 5) - blocks < 1000
+
+    with slipring.open() as broker:
+        asyncio.run(main(broker))
+
+
+def test_handlers_leave_nothing_behind() -> None:
+    with slipring.open() as broker:
+        broker.on("a", overflow=slipring.Overflow.BLOCK)(lambda message: None)
+        topic = broker.topic("a")
+
+        def many(count: int) -> int:
+            for _ in range(count):
+                topic.publish(b"x")
+            while broker.metrics()["subscriptions"][0]["queued"]:
+                pass
+            gc.collect()
+            return sys.getallocatedblocks()
+
+        many(OPERATIONS // 4)
+        blocks = many(OPERATIONS // 4)
+        assert many(OPERATIONS) - blocks < 1000
+
+
+def test_brokers_that_come_and_go_leave_no_threads_or_descriptors_behind() -> None:
+    def descriptors() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    def threads() -> int:
+        return len(os.listdir("/proc/self/task"))
+
+    def once() -> None:
+        with slipring.open(memory_budget=1 << 20) as broker:
+            broker.subscribe("a", handler=lambda message: None)
+            with broker.subscribe("a") as subscription:
+                subscription.fileno()
+                broker.publish("a", b"")
+                subscription.get()
+
+    once()
+    gc.collect()
+    before = descriptors(), threads()
+    for _ in range(100):
+        once()
+    gc.collect()
+    while threads() > before[1]:
+        pass  # a thread that has ended is listed for a moment
+    assert descriptors() == before[0]

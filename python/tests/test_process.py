@@ -1,0 +1,243 @@
+"""The process around the broker: its end, its forks, its other interpreters."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import slipring
+from slipring import Broker
+
+
+def python(program: str, status: int = 0) -> str:
+    """Runs a program to its end and gives what it printed."""
+    # -P: the installed package, not the sources in the directory that this is run in.
+    command = [sys.executable, "-P", "-X", "faulthandler", "-c", textwrap.dedent(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+    assert "Fatal" not in done.stderr and "panicked" not in done.stderr, done.stderr
+    return done.stdout
+
+
+ENDINGS = {
+    "with nothing closed": """
+        keep = [broker.subscribe("a"), broker.subscribe("a", handler=print), broker.topic("a")]
+    """,
+    "with messages and buffers kept": """
+        s = broker.subscribe("a")
+        broker.publish("a", b"x")
+        message = s.get()
+        view = message.payload
+        __builtins__.kept = (message, view, broker)
+    """,
+    "with a handler that waits in Python": """
+        held = threading.Event()
+        def wait(message):
+            held.set()
+            threading.Event().wait()
+        broker.subscribe("a", handler=wait)
+        broker.publish("a", b"x")
+        held.wait()
+    """,
+    "with a handler that is busy in Python": """
+        held = threading.Event()
+        def busy(message):
+            held.set()
+            while True:
+                pass
+        broker.subscribe("a", handler=busy)
+        broker.subscribe("a", handler=busy, dedicated_thread=True)
+        broker.publish("a", b"x")
+        held.wait()
+    """,
+    "with a filter that is busy in Python": """
+        held = threading.Event()
+        def busy(message):
+            held.set()
+            while True:
+                pass
+        broker.subscribe("a", handler=print, filter=busy)
+        broker.publish("a", b"x")
+        held.wait()
+    """,
+    "with handlers that have much to do": """
+        @broker.on("a", capacity=1 << 16)
+        def handle(message):
+            bytes(message)
+        broker.publish_many("a", [b"x"] * 60000)
+    """,
+    "with a daemon that waits for a message": """
+        s = broker.subscribe("a")
+        threading.Thread(target=s.get, daemon=True).start()
+    """,
+    "with a daemon that waits for room": """
+        s = broker.subscribe("a", capacity=1, overflow=slipring.Overflow.BLOCK)
+        broker.publish("a", b"")
+        threading.Thread(target=broker.publish, args=("a", b""), daemon=True).start()
+    """,
+    "with a daemon that publishes": """
+        s = broker.subscribe("a")
+        broker.subscribe("a", handler=lambda message: None)
+        def publish():
+            while True:
+                broker.publish("a", b"")
+        threading.Thread(target=publish, daemon=True).start()
+        s.get()
+    """,
+    "with a loop and a task that waits": """
+        s = broker.subscribe("a")
+        async def main():
+            async def handle(message): pass
+            broker.subscribe("a", handler=handle)
+            asyncio.create_task(s.aget())
+            await asyncio.sleep(0)
+        asyncio.run(main())
+    """,
+    "with the broker in a cycle with its handler": """
+        class Service:
+            def __init__(self):
+                self.broker = broker
+                self.subscription = broker.subscribe("a", handler=self.handle)
+            def handle(self, message): pass
+        service = Service()
+    """,
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS.keys())
+def test_the_interpreter_ends(ending: str) -> None:
+    program = "import asyncio, threading, slipring\nbroker = slipring.open()\n"
+    assert python(program + textwrap.dedent(ending) + "print('end')") == "end\n"
+
+
+def test_an_exception_ends_the_program_with_handlers_running() -> None:
+    program = """
+        import slipring
+        broker = slipring.open()
+        broker.subscribe("a", handler=lambda message: None)
+        broker.publish("a", b"")
+        raise SystemExit(3)
+    """
+    python(program, status=3)
+
+
+def test_handlers_finish_what_was_published_before_a_with_block_ends() -> None:
+    program = """
+        import slipring
+        got = []
+        with slipring.open() as broker:
+            broker.on("a", capacity=10000)(got.append)
+            broker.publish_many("a", [b"x"] * 10000)
+        print(len(got))
+    """
+    assert python(program) == "10000\n"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_forked_child_is_told_and_the_parent_goes_on(broker: Broker) -> None:
+    subscription = broker.subscribe("a")
+    waiter = broker.subscribe("none")
+    handler = broker.subscribe("a", handler=lambda message: None)
+    broker.publish("a", b"before")
+    topic = broker.topic("a")
+    import threading
+
+    waits = threading.Thread(target=lambda: list(waiter))
+    waits.start()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            for call in (
+                lambda: topic.publish(b""),
+                lambda: broker.publish("a", b""),
+                lambda: topic.publish_many([b""]),
+                lambda: subscription.get(),
+                lambda: subscription.get_many(5),
+                lambda: waiter.get(),
+                lambda: broker.subscribe("a"),
+                lambda: broker.create_topic("b"),
+                lambda: topic.loan(5),
+            ):
+                try:
+                    call()
+                except slipring.Forked as error:
+                    assert "forked" in str(error)
+                else:
+                    raise AssertionError("not refused")
+            handler.close()
+            subscription.close()
+            broker.close()
+            with slipring.open() as own:  # a broker of its own is fine
+                mine = own.subscribe("a")
+                own.publish("a", b"x")
+                assert bytes(mine.get()) == b"x"
+            del topic, handler, subscription, broker, waiter
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert bytes(subscription.get()) == b"before"
+    broker.publish("a", b"after")
+    assert bytes(subscription.get()) == b"after"
+    waiter.close()
+    waits.join()
+
+
+def test_a_forked_child_ends_as_programs_do() -> None:
+    program = """
+        import os, sys, slipring
+        broker = slipring.open()
+        keep = [broker.subscribe("a", handler=print), broker.subscribe("a")]
+        child = os.fork()
+        if child == 0:
+            sys.exit(7)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        print("end")
+    """
+    assert python(program) == "end\n"
+
+
+def test_messages_cross_to_spawned_processes() -> None:
+    program = """
+        import multiprocessing, slipring
+        def shout(message):
+            return bytes(message).upper(), message.topic
+        if __name__ == "__main__":
+            with slipring.open() as broker:
+                s = broker.subscribe("a")
+                broker.publish("a", b"four!")
+                with multiprocessing.get_context("spawn").Pool(1) as pool:
+                    print(pool.apply(bytes.upper, (bytes(s.get()),)))
+    """
+    assert python(program) == "b'FOUR!'\n"
+
+
+def test_another_interpreter_of_the_process_is_refused_clearly() -> None:
+    program = """
+        import _xxsubinterpreters as interpreters, slipring
+        other = interpreters.create()
+        try:
+            interpreters.run_string(other, "import slipring")
+        except interpreters.RunFailedError as error:
+            print(error)
+    """
+    if sys.version_info >= (3, 13):
+        pytest.skip("the module has another name there")
+    assert "subinterpreter" in python(program)
+
+
+def test_importing_takes_little_with_it() -> None:
+    program = """
+        import sys
+        before = set(sys.modules)
+        import slipring
+        print(sorted({name.partition(".")[0] for name in set(sys.modules) - before}))
+    """
+    loaded = python(program)
+    for dear in ("asyncio", "inspect", "logging", "dataclasses", "numpy", "threading"):
+        assert f"'{dear}'" not in loaded, loaded
