@@ -16,6 +16,7 @@ use crate::error::{
 pub enum ErrorKind {
     AtMostOnce,
     Closed,
+    Damaged,
     Disconnected,
     Empty,
     Forked,
@@ -25,11 +26,14 @@ pub enum ErrorKind {
     InvalidMessage,
     InvalidName,
     InvalidSubscriptionName,
+    Incompatible,
     Lagged,
+    Locked,
     NameInUse,
     NoMemory,
     NoThread,
     OutOfRange,
+    Store,
     Timeout,
     TopicDeleted,
     TopicExists,
@@ -79,6 +83,7 @@ impl Kind for PublishError {
             Self::WouldBlock => ErrorKind::WouldBlock,
             Self::Timeout => ErrorKind::Timeout,
             Self::Full => ErrorKind::Full,
+            Self::Store(_) => ErrorKind::Store,
             Self::NoMemory => ErrorKind::NoMemory,
             Self::Closed => ErrorKind::Closed,
             Self::InsideFilter => ErrorKind::InsideFilter,
@@ -107,6 +112,8 @@ impl Kind for SubscribeError {
             Self::InsideFilter => ErrorKind::InsideFilter,
             Self::Forked => ErrorKind::Forked,
             Self::NoThread => ErrorKind::NoThread,
+            Self::FilterNotKept => ErrorKind::InvalidFilter,
+            Self::Store(_) => ErrorKind::Store,
         }
     }
 
@@ -126,6 +133,7 @@ impl Kind for RecvError {
             Self::Lagged(_) => ErrorKind::Lagged,
             Self::Closed => ErrorKind::Closed,
             Self::Disconnected => ErrorKind::Disconnected,
+            Self::Store(_) => ErrorKind::Store,
             Self::InsideFilter => ErrorKind::InsideFilter,
             Self::Forked => ErrorKind::Forked,
         }

@@ -21,9 +21,12 @@
 //! record owns that record: to deliver it, or to count it as expired.
 #![expect(unsafe_code, reason = "two cells with one owner each; records behind tokens")]
 
+use crate::backing::{Recall, Recalled};
 use crate::chunk::{CHUNK_BYTES, Chunk, Pins};
 use crate::config::Overflow;
+use crate::error::StoreFault;
 use crate::interest::{Interest, Scan};
+use crate::kept::KeptRecord;
 use crate::log::Log;
 use crate::message::{Context, Message, Record};
 use crate::prefetch;
@@ -125,6 +128,8 @@ struct ReadSide {
     expired: u64,
     /// As in the write side.
     falls_back: bool,
+    /// Read back from what backs the log: for the ring, and for what is delivered again.
+    recalled: Recalled,
 }
 
 impl ReadSide {
@@ -241,6 +246,8 @@ pub(crate) enum Next {
     Empty,
     /// A catching-up reader is at the end of the log and may be made live.
     CaughtUp,
+    /// The next record has left memory and cannot be read back now. Nothing was taken.
+    Failed(StoreFault),
 }
 
 /// What a look at a lane shows that takes nothing.
@@ -296,6 +303,7 @@ impl Lane {
                 told: 0,
                 expired: 0,
                 falls_back,
+                recalled: Recalled::default(),
             })),
             gauge,
             log,
@@ -504,13 +512,26 @@ impl Lane {
 
     /// The record at `sequence`, which was taken before, with a token among the pins; `None` if it
     /// has expired. It is not counted as delivered again.
-    pub(crate) fn again(&self, reader: &mut Reader, sequence: u64) -> Option<usize> {
-        self.read_side(reader, |side| self.hold(&mut side.pins, sequence))
+    pub(crate) fn again(
+        &self,
+        reader: &mut Reader,
+        sequence: u64,
+    ) -> Result<Option<usize>, StoreFault> {
+        self.read_side(reader, |side| {
+            if let Some(address) = self.hold(&mut side.pins, sequence) {
+                return Ok(Some(address));
+            }
+            let Some(backing) = self.log.backing() else { return Ok(None) };
+            match side.recalled.take(backing, sequence, self.log.low())? {
+                Recall::Record(record) => Ok(Some(pin(&mut side.pins, record))),
+                Recall::Gone(_) => Ok(None),
+            }
+        })
     }
 
-    /// The oldest sequence that its log retains.
-    pub(crate) fn low(&self) -> u64 {
-        self.log.low()
+    /// The oldest sequence that can be read.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.log.oldest()
     }
 
     /// Notes the first message that was taken and is not settled.
@@ -542,6 +563,13 @@ impl Lane {
     /// Messages that are in the ring, and in the log for a reader that is catching up.
     pub(crate) fn depth(&self) -> u64 {
         self.gauge.depth(&self.log) + self.counted.buffered.get() + self.deferred_left()
+    }
+
+    /// Whether nothing that was published before this call is for it and was not taken.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        let reads_news_alone = self.is_live.load(Ordering::Acquire)
+            || self.cursor.load(Ordering::Acquire) & !COUNTING >= self.began_at;
+        reads_news_alone && self.depth() == 0
     }
 
     /// A time before which nothing was published that is queued, for a subscription that began at
@@ -597,11 +625,9 @@ impl Lane {
                 let found = side.queue.look(most as u64, &self.log);
                 self.show_taken(&side.queue);
                 if let ring::Look::Span(span) = found {
-                    let gone = self.log.low().saturating_sub(span.first).min(span.count);
+                    let gone = self.log.oldest().saturating_sub(span.first).min(span.count);
                     if gone > 0 {
-                        self.advance(side, gone);
-                        side.queue.release();
-                        side.expired += gone;
+                        self.pass_expired(side, gone);
                         continue;
                     }
                 }
@@ -619,7 +645,14 @@ impl Lane {
                 }
                 match found {
                     ring::Look::Span(span) => {
-                        let Some(address) = self.hold(&mut side.pins, span.first) else { continue };
+                        let address = match self.hold(&mut side.pins, span.first) {
+                            Some(address) => address,
+                            None => match self.recall(side, span) {
+                                Ok(Some(address)) => address,
+                                Ok(None) => continue,
+                                Err(fault) => return Next::Failed(fault),
+                            },
+                        };
                         self.advance(side, 1);
                         // SAFETY: the pins keep it.
                         let record = unsafe { Record::at(address) };
@@ -632,6 +665,29 @@ impl Lane {
                 }
             }
         })
+    }
+
+    /// Steps over `count` messages that have expired in the ring.
+    #[cold]
+    fn pass_expired(&self, side: &mut ReadSide, count: u64) {
+        self.advance(side, count);
+        side.queue.release();
+        side.expired += count;
+    }
+
+    /// The address of the first record of `span`, which has left memory, with a token among the
+    /// pins. `None` if the log has none, or that was passed over and counted.
+    #[cold]
+    #[inline(never)]
+    fn recall(&self, side: &mut ReadSide, span: Span) -> Result<Option<usize>, StoreFault> {
+        let Some(backing) = self.log.backing() else { return Ok(None) };
+        match side.recalled.take(backing, span.first, span.first + span.count)? {
+            Recall::Record(record) => Ok(Some(pin(&mut side.pins, record))),
+            Recall::Gone(next) => {
+                self.pass_expired(side, (next - span.first).min(span.count));
+                Ok(None)
+            }
+        }
     }
 
     /// Steps over `count` messages that were looked at.
@@ -719,9 +775,9 @@ impl Lane {
             {
                 side.begin_catch_up(&self.log);
             }
-            let told = side.told;
-            let Some(catch_up) = &mut side.catch_up else {
-                let is_empty = side.expired == 0 && side.queue.is_empty(&self.log);
+            let ReadSide { catch_up, queue, recalled, told, expired, .. } = side;
+            let Some(catch_up) = catch_up else {
+                let is_empty = *expired == 0 && queue.is_empty(&self.log);
                 return if is_empty { Look::Nothing } else { Look::Something };
             };
             loop {
@@ -729,7 +785,7 @@ impl Lane {
                     return Look::Something;
                 }
                 let cursor = self.settled_cursor();
-                if catch_up.is_over || self.expired_unread.load(Ordering::Acquire) > told {
+                if catch_up.is_over || self.expired_unread.load(Ordering::Acquire) > *told {
                     return Look::Something;
                 }
                 let head = self.log.head();
@@ -738,7 +794,11 @@ impl Lane {
                 }
                 catch_up.taken.clear();
                 catch_up.at = 0;
-                self.take_from_log(catch_up, cursor, head, interest, context);
+                let taken = self.take_from_log(catch_up, recalled, cursor, head, interest, context);
+                if taken.is_err() {
+                    // For `next` to tell.
+                    return Look::Something;
+                }
             }
         })
     }
@@ -913,7 +973,12 @@ impl Lane {
             if cursor == head {
                 return Next::CaughtUp;
             }
-            self.take_from_log(catch_up, cursor, head, interest, context);
+            let recalled = &mut side.recalled;
+            if let Err(fault) =
+                self.take_from_log(catch_up, recalled, cursor, head, interest, context)
+            {
+                return Next::Failed(fault);
+            }
         }
     }
 
@@ -940,23 +1005,52 @@ impl Lane {
     fn take_from_log(
         &self,
         catch_up: &mut CatchUp,
+        recalled: &mut Recalled,
         cursor: u64,
         head: u64,
         interest: &Interest,
         context: &Arc<Context>,
-    ) {
+    ) -> Result<(), StoreFault> {
         let mut next = cursor;
         let mut candidates = Vec::new();
-        {
+        let mut expired = 0;
+        let oldest = self.log.oldest();
+        if oldest > cursor && self.log.backing().is_some() {
+            // Removed from there; what of it is still in memory has expired as well.
+            next = oldest.min(head);
+            expired = next - cursor;
+        } else {
             let pinned = epoch::pin();
             while next < head.min(cursor + SCAN_BATCH) {
                 let Some(record) = self.log.pinned_record(next, &pinned) else { break };
                 if catch_up.scan.matches(record, interest, context) {
-                    let Some(kept) = self.log.keep(next, &pinned) else { break };
-                    candidates.push((next, kept));
+                    if record.has_expired(context) {
+                        expired += 1;
+                    } else {
+                        let Some(kept) = self.log.keep(next, &pinned) else { break };
+                        candidates.push((next, kept));
+                    }
                 }
                 next += 1;
             }
+        }
+        if next == cursor
+            && let Some(backing) = self.log.backing()
+        {
+            backing.read(cursor..self.log.low().max(cursor + 1), recalled)?;
+            let (records, behind) = recalled.take_all();
+            if records.is_empty() {
+                expired = behind - cursor;
+            }
+            candidates.extend(records);
+            candidates.retain(|(_, kept)| {
+                let record = kept.record();
+                let matches = catch_up.scan.matches(record, interest, context);
+                let has_expired = matches && record.has_expired(context);
+                expired += u64::from(has_expired);
+                matches && !has_expired
+            });
+            next = behind;
         }
         // Unpinned: while a filter runs, what others let go must not wait for it.
         let mut undeferred = 0;
@@ -969,6 +1063,9 @@ impl Lane {
         // SYNC cursor-moved: pairs with `expire`, which wins where this fails.
         let swap = self.cursor.compare_exchange(cursor, next, Ordering::AcqRel, Ordering::Acquire);
         if swap.is_ok() {
+            if expired > 0 {
+                self.lose(expired);
+            }
             self.counted.undeferred.add(undeferred);
             self.counted.buffered.set(catch_up.taken.len() as u64);
             self.counted.replayed.add(catch_up.taken.len() as u64 - undeferred);
@@ -977,6 +1074,15 @@ impl Lane {
                 Chunk::of(address).release(1);
             }
         }
+        Ok(())
+    }
+
+    /// So many records were removed from what backs the log before the reader came to them. Those of
+    /// a whole stretch are all told: nobody knows any more which of them it wanted.
+    #[cold]
+    fn lose(&self, removed: u64) {
+        self.counted.undeferred.add(removed.min(self.deferred_left()));
+        self.expired_unread.fetch_add(removed, Ordering::Release);
     }
 
     /// The records below `end` expire: counts those that a catching-up reader has not taken.
@@ -1058,6 +1164,8 @@ impl Lane {
                 // A lossy ring is empty now and holds its capacity.
                 WriteQueue::Lossy(_) => 1,
             };
+            // What has left memory, the reader takes.
+            let room = if cursor < self.log.low() { 0 } else { room };
             if side.state != LaneState::CatchingUp || gap > room {
                 return side.state != LaneState::CatchingUp;
             }
@@ -1137,6 +1245,13 @@ impl Lane {
         side.queue.release();
         dropped
     }
+}
+
+/// Puts the token of a record among `pins`: its address.
+fn pin(pins: &mut Pins, record: KeptRecord) -> usize {
+    let address = record.into_address();
+    pins.add(address);
+    address
 }
 
 impl Drop for Lane {

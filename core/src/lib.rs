@@ -31,6 +31,10 @@ mod acker;
 mod acks;
 #[cfg(not(slipring_loom))]
 mod alarm;
+#[cfg(not(slipring_loom))]
+mod archive;
+#[cfg_attr(slipring_loom, path = "backing_none.rs")]
+mod backing;
 mod backoff;
 mod baton;
 mod breaker;
@@ -43,6 +47,8 @@ mod contain;
 #[cfg(not(slipring_loom))]
 mod dead_letter;
 mod dedup;
+#[cfg(not(slipring_loom))]
+mod durable;
 mod error;
 mod event;
 pub mod filter;
@@ -54,6 +60,8 @@ mod idle;
 mod inbox;
 mod index;
 mod interest;
+#[cfg(not(slipring_loom))]
+mod keeper;
 mod kept;
 mod kind;
 mod lane;
@@ -122,13 +130,15 @@ mod worker;
 
 #[cfg(not(slipring_loom))]
 pub use acker::Acker;
+#[cfg(not(slipring_loom))]
+pub use archive::OpenError;
 pub use backoff::Backoff;
 pub use breaker::BreakerState;
 #[cfg(not(slipring_loom))]
 pub use broker::{Broker, BrokerBuilder, PartitionDescription, TopicDescription};
 pub use clock::{Clock, TestClock};
 pub use config::{
-    CircuitBreaker, DeliveryMode, Overflow, Sequencer, Start, WaitStrategy, WhenFull,
+    CircuitBreaker, DeliveryMode, Overflow, Sequencer, Start, TopicConfig, WaitStrategy, WhenFull,
 };
 #[cfg(not(slipring_loom))]
 pub use dead_letter::{
@@ -138,7 +148,7 @@ pub use dead_letter::{
 pub use dedup::Deduplicator;
 pub use error::{
     AckError, ConfigError, InvalidFilter, InvalidMessage, InvalidName, NameRule, PublishError,
-    RecvError, SeekError, SubscribeError, TryRecvError,
+    RecvError, SeekError, StoreFault, SubscribeError, TryRecvError,
 };
 pub use filter::{Filter, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
 pub use handled::{Handled, HandlerResult};

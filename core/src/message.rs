@@ -21,7 +21,7 @@ use crate::error::{AckError, InvalidMessage};
 use crate::filter::same_bytes;
 use crate::lease::{AckId, Leased, Settle};
 use crate::prefetch;
-use crate::sync::{Arc, AtomicBool, AtomicUsize, Ordering, PlainArc, watched};
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, PlainArc, watched};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
@@ -505,6 +505,21 @@ impl<'a> Record<'a> {
         self.header().sequence_low
     }
 
+    /// Whether its topic does not want it any more.
+    pub(crate) fn has_expired(self, context: &Context) -> bool {
+        let entry = &context.partitions[self.partition() as usize];
+        // Relaxed: neither is late or early by anything that matters.
+        self.offset() < entry.low.load(Ordering::Relaxed)
+            || self.published_us() < entry.from_us.load(Ordering::Relaxed)
+    }
+
+    /// Its size, in bytes: to where the next one may begin.
+    pub(crate) fn bytes(self) -> usize {
+        let header = self.header();
+        let extension = (header.meta & EXTENSION_MASK) as usize * 8;
+        (RECORD_HEADER + extension + header.payload_len as usize).next_multiple_of(8)
+    }
+
     #[inline]
     pub(crate) fn payload(self) -> &'a [u8] {
         let header = self.header();
@@ -615,6 +630,18 @@ pub(crate) struct PartitionEntry {
     pub(crate) topic: PlainArc<str>,
     /// Whether its topic was deleted: its messages are not replayed any more.
     pub(crate) deleted: AtomicBool,
+    /// The oldest offset, and the oldest publish time, that its topic still wants: what is below is not
+    /// replayed either, also while it is still somewhere.
+    pub(crate) low: AtomicU64,
+    pub(crate) from_us: AtomicU64,
+}
+
+impl PartitionEntry {
+    pub(crate) fn new(topic: PlainArc<str>, deleted: bool) -> Self {
+        let (deleted, low, from_us) =
+            (AtomicBool::new(deleted), AtomicU64::new(0), AtomicU64::new(0));
+        Self { topic, deleted, low, from_us }
+    }
 }
 
 /// A message where it lies, in the memory of the log: reading it copies nothing.

@@ -3,7 +3,7 @@
 use crate::acker::Acker;
 use crate::broker::Broker;
 use crate::config::{DeliveryMode, Start};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, PublishError};
 use crate::inbox::InboxState;
 use crate::letters::DeadLetters;
 use crate::registry::Control;
@@ -79,6 +79,11 @@ impl Broker {
             let task = known.task.as_ref().and_then(std::sync::Weak::upgrade);
             (Arc::clone(&known.inbox), task, known.acks.clone(), known.is_offline)
         };
+        if let Some(acks) = &acks {
+            // Written down first: if that fails, nothing has changed.
+            let forgotten = self.inner.forget_subscription(name, acks);
+            forgotten.map_err(PublishError::from)?;
+        }
         self.inner.unroute(&inbox);
         self.inner.silence(&inbox);
         if let Some(acks) = acks {
@@ -113,7 +118,13 @@ impl Broker {
             }
             (Arc::clone(&known.inbox), acks)
         };
-        let sought = self.inner.succeed(&inbox, &acks, Some(start));
+        let sought = self.inner.succeed(&inbox, &acks, Some(start)).map_err(|fault| {
+            // Nothing has changed: it may have a consumer again.
+            if let Some(known) = self.inner.control().subscriptions.get_mut(&inbox.id) {
+                known.is_offline = true;
+            }
+            PublishError::from(fault)
+        })?;
         sought.ok_or(ConfigError::UnknownSubscription)?;
         self.inner.end_offline(&inbox);
         Ok(())

@@ -6,6 +6,7 @@
 //! subscriptions that want it.
 #![expect(unsafe_code, reason = "partitions are owned by whoever holds their shard's baton")]
 
+use crate::backing::Backing;
 use crate::baton::{Baton, Guarded};
 use crate::chunk::{Appender, CHUNK_BYTES, Claim, ClaimArea, FIRST_RECORD, Pool};
 use crate::clock::{Clock, Stamps};
@@ -54,6 +55,20 @@ pub(crate) struct Memory<'a> {
     pub(crate) pool: &'a Arc<Pool>,
 }
 
+/// Where a shard's log goes on, and what backs it.
+#[derive(Debug)]
+pub(crate) struct Origin {
+    pub(crate) sequence: u64,
+    pub(crate) backing: Option<Backing>,
+}
+
+impl Origin {
+    /// A log of its own.
+    pub(crate) fn new() -> Self {
+        Self { sequence: FIRST_SEQUENCE, backing: None }
+    }
+}
+
 /// Counted by the holder.
 #[derive(Debug, Default)]
 pub(crate) struct ShardFigures {
@@ -67,12 +82,15 @@ impl Shard {
     pub(crate) fn new(
         index: usize,
         memory: Memory<'_>,
+        origin: Origin,
         clock: Clock,
         context: &Arc<Context>,
         routing: &PlainArc<Snapshot<Routes>>,
     ) -> Self {
         let Memory { budget, when_full, pool } = memory;
-        let writer = LogWriter::new(budget, FIRST_SEQUENCE);
+        // What is stored does not fill memory.
+        let when_full = if origin.backing.is_some() { WhenFull::Expire } else { when_full };
+        let writer = LogWriter::backed(budget, origin.sequence, origin.backing);
         let log = PlainArc::clone(writer.log());
         let figures = PlainArc::new(ShardFigures::default());
         let core = Core {
@@ -388,6 +406,10 @@ impl Core {
                 match self.write_group(partition, state, following, rest, waits, now_us) {
                     Ok(written) => {
                         let number = written as u64;
+                        stop = self.store(number);
+                        if stop.is_some() {
+                            break;
+                        }
                         self.publish(partition, state, following, number, now_us, &mut outcome);
                         count += written;
                     }
@@ -445,6 +467,10 @@ impl Core {
             }
             // SYNC slot-reused: pairs with Log::address.
             self.log.slots()[0].store(address, Ordering::Release);
+            appended.stop = self.store(1);
+            if appended.stop.is_some() {
+                return appended;
+            }
             self.publish(partition, state, following, 1, now_us, &mut appended.outcome);
             self.log.retain_claimed(claim.chunk(), sequence);
             self.show_retained();
@@ -495,10 +521,11 @@ impl Core {
                     });
                 }
             });
-            state.is_special = state.route.iter().any(|target| {
-                let disconnects = matches!(target.inbox.overflow, Overflow::Disconnect { .. });
-                disconnects
-            });
+            state.is_special = self.log.log().backing().is_some()
+                || state
+                    .route
+                    .iter()
+                    .any(|target| matches!(target.inbox.overflow, Overflow::Disconnect { .. }));
             state.may_block = state.route.iter().any(|target| target.blocks);
         }
         state.snapshot_version = snapshot_version;
@@ -672,6 +699,27 @@ impl Core {
         blocked.map(blocked_by)
     }
 
+    /// Stores the next `count` records, whose addresses are in the log's slots, if they are to
+    /// outlive the memory. They lie one behind the other.
+    #[inline(always)]
+    fn store(&self, count: u64) -> Option<Stop> {
+        let backing = self.log.log().backing()?;
+        self.store_in(backing, count)
+    }
+
+    #[cold]
+    fn store_in(&self, backing: &Backing, count: u64) -> Option<Stop> {
+        let first = self.log.next();
+        let at = self.log.address(first);
+        // SAFETY: written, not shown to anybody yet, and in chunks that the log or a claim keeps.
+        let bytes = unsafe {
+            let last = Record::at(self.log.address(first + count - 1));
+            let len = last.address() + last.bytes() - at;
+            std::slice::from_raw_parts(std::ptr::with_exposed_provenance(at), len)
+        };
+        backing.append(first, bytes).err().map(Stop::from)
+    }
+
     /// Gives the next `count` records, whose addresses are in the log's slots, their sequences, and
     /// pushes them.
     #[inline(always)]
@@ -797,11 +845,13 @@ impl Core {
                     return Some(Stop::Full);
                 }
             }
-            for (inbox, lane) in &self.catching_up {
-                lane.expire(&mut self.held, end, &inbox.interest, &self.context);
+            if self.log.log().backing().is_none() {
+                for (inbox, lane) in &self.catching_up {
+                    lane.expire(&mut self.held, end, &inbox.interest, &self.context);
+                }
+                self.figures.expired.add(end - low);
             }
             self.log.expire();
-            self.figures.expired.add(end - low);
         }
         self.show_retained();
         None
@@ -814,7 +864,7 @@ impl Core {
 
     /// Makes the lane of an inbox that begins in the past, before any route has it.
     pub(crate) fn begin_replay(&mut self, inbox: &Arc<Inbox>, replay: Replay) {
-        let cursor = replay.cursor.max(self.log.log().low());
+        let cursor = replay.cursor.max(self.log.log().oldest());
         let replay = Replay { cursor, ..replay };
         let lane = inbox.make_lane(self.held.shard, self.log.log(), Some(replay));
         if self.when_full == WhenFull::Refuse {

@@ -4,7 +4,7 @@ use crate::acked::Acked;
 use crate::acker::Acker;
 use crate::acks::Acks;
 use crate::config::{Overflow, Start, WaitStrategy};
-use crate::error::{RecvError, SeekError, TryRecvError};
+use crate::error::{RecvError, SeekError, StoreFault, TryRecvError};
 use crate::event::EventFd;
 use crate::fork::Generation;
 use crate::handled::Handled;
@@ -62,6 +62,10 @@ impl Receiver {
         }
         for _ in 0..self.engine.shards.len() {
             let next = self.next_of_turn(most);
+            if let Next::Failed(_) = next {
+                // The other shards' turn comes all the same.
+                self.pass_turn();
+            }
             if next != Next::Empty {
                 return next;
             }
@@ -80,6 +84,9 @@ impl Receiver {
         }
         for _ in 0..self.engine.shards.len() {
             let next = self.next_acked_of_turn();
+            if let Next::Failed(_) = next {
+                self.pass_turn();
+            }
             if next != Next::Empty {
                 return next;
             }
@@ -185,6 +192,12 @@ impl Receiver {
                 return true;
             }
         }
+        let heads: Vec<u64> = match &self.acked {
+            Some(acked) if acked.acks.is_durable() => {
+                self.engine.shards.iter().map(|shard| shard.log.head()).collect()
+            }
+            _ => Vec::new(),
+        };
         loop {
             // Going live may wait for a shard, and so use up the wake-up for what came meanwhile
             // to a lane that was looked at before: then all are looked at again.
@@ -204,9 +217,15 @@ impl Receiver {
                 }
             }
             if !waited {
-                return true;
+                break;
             }
         }
+        for (shard, head) in heads.into_iter().enumerate() {
+            if let Some(acked) = &self.acked {
+                acked.acks.pass(shard, head);
+            }
+        }
+        true
     }
 
     /// The message at `address`, which [`Self::next`] has just given.
@@ -312,6 +331,8 @@ impl Receiver {
                         self.untold = lost;
                         return Ok(count);
                     }
+                    Next::Failed(fault) if count == 0 => return Err(RecvError::Store(fault)),
+                    Next::Failed(_) => return Ok(count),
                     Next::CaughtUp | Next::Empty => break,
                 }
             }
@@ -344,7 +365,8 @@ impl Receiver {
                     self.untold += lost;
                     break;
                 }
-                Next::CaughtUp | Next::Empty => break,
+                Next::Failed(fault) if count == 0 => return Err(RecvError::Store(fault)),
+                Next::Failed(_) | Next::CaughtUp | Next::Empty => break,
             }
         }
         Ok(count)
@@ -373,7 +395,12 @@ pub(crate) trait Home: Send + Sync {
     /// The consumer is gone.
     fn leave(&self, inbox: &Arc<Inbox>, acks: Option<&Acks>);
     /// Gives the subscription another inbox, from `start` on; `None` if the broker is gone.
-    fn seek(&self, inbox: &Arc<Inbox>, acks: &Acks, start: Start) -> Option<Receiver>;
+    fn seek(
+        &self,
+        inbox: &Arc<Inbox>,
+        acks: &Acks,
+        start: Start,
+    ) -> Result<Option<Receiver>, StoreFault>;
 }
 
 /// Makes a lane live that has caught up, unless too much has come meanwhile.
@@ -456,7 +483,8 @@ impl Subscription {
         })?;
         let acked = self.receiver.acked.as_ref().ok_or(SeekError::AtMostOnce)?;
         let before = Arc::clone(&self.receiver.inbox);
-        let sought = self.home.seek(&before, &acked.acks, start).ok_or(SeekError::Ended)?;
+        let sought = self.home.seek(&before, &acked.acks, start).map_err(SeekError::Store)?;
+        let sought = sought.ok_or(SeekError::Ended)?;
         let mut old = std::mem::replace(&mut self.receiver, sought);
         before.advance(InboxState::Ended);
         old.discard();
@@ -547,7 +575,8 @@ impl Subscription {
                     self.receiver.untold += lost;
                     break;
                 }
-                Next::CaughtUp | Next::Empty => break,
+                // The next call tells.
+                Next::Failed(_) | Next::CaughtUp | Next::Empty => break,
             }
         }
         self.receiver.release();
@@ -644,7 +673,7 @@ impl Subscription {
     /// once, and after an end there is nothing more.
     fn item_of(&mut self, error: RecvError) -> Option<Result<OwnedMessage, RecvError>> {
         match error {
-            RecvError::Lagged(_) => Some(Err(error)),
+            RecvError::Lagged(_) | RecvError::Store(_) => Some(Err(error)),
             RecvError::Closed => None,
             _ if std::mem::replace(&mut self.told_end, true) => None,
             _ => Some(Err(error)),
@@ -676,6 +705,10 @@ impl Subscription {
             Next::Lagged(lost) => {
                 self.settle_event();
                 Err(RecvError::Lagged(lost))
+            }
+            Next::Failed(fault) => {
+                self.settle_event();
+                Err(RecvError::Store(fault))
             }
             Next::Empty | Next::CaughtUp => {
                 self.receiver.done_with_all();

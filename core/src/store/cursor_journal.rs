@@ -307,6 +307,11 @@ impl CursorJournal {
         self.lock().cursors.get(&key).cloned()
     }
 
+    /// Everything that has been staged.
+    pub fn last(&self) -> Staged {
+        self.lock().last
+    }
+
     /// Takes a change into the next commit. It is in memory only when this returns.
     ///
     /// Does not block, but where [`JournalOptions::max_staged_bytes`] are staged: then it commits.

@@ -17,7 +17,7 @@ use crate::clock::Clock;
 use crate::config::MAX_SHARDS;
 use crate::fork::Generation;
 use crate::fs::{Fs, FsLock, RealFs};
-use crate::sync::{AtomicBool, Ordering};
+use crate::sync::{AtomicBool, Mutex, Ordering};
 use std::fmt;
 use std::io;
 use std::ops::Range;
@@ -42,7 +42,7 @@ const MAINTENANCE: Duration = Duration::from_secs(1);
 /// ```
 #[derive(Debug, Clone)]
 pub struct DiskStoreBuilder {
-    shards: usize,
+    shards: Option<usize>,
     options: Options,
     clock: Clock,
     seed: Option<u64>,
@@ -52,7 +52,7 @@ pub struct DiskStoreBuilder {
 impl Default for DiskStoreBuilder {
     fn default() -> Self {
         Self {
-            shards: 1,
+            shards: None,
             options: Options::default(),
             clock: Clock::default(),
             seed: None,
@@ -62,11 +62,11 @@ impl Default for DiskStoreBuilder {
 }
 
 impl DiskStoreBuilder {
-    /// How many shards it has, 1..=64; 1 by default. A store that exists has as many as it was
-    /// made with, and is refused under another number.
+    /// How many shards it has, 1..=64; by default as many as it was made with, and a new one 1. A
+    /// store that exists is refused under another number.
     #[must_use]
     pub fn shards(self, shards: usize) -> Self {
-        Self { shards, ..self }
+        Self { shards: Some(shards), ..self }
     }
 
     /// When a message counts as stored.
@@ -158,18 +158,13 @@ impl DiskStoreBuilder {
     /// The same on any file system.
     #[doc(hidden)]
     pub fn open_on(self, fs: Arc<dyn Fs>) -> Result<DiskStore, StoreError> {
-        if !(1..=MAX_SHARDS).contains(&self.shards) {
+        if self.shards.is_some_and(|shards| !(1..=MAX_SHARDS).contains(&shards)) {
             return Err(StoreError::Incompatible("a store has 1 to 64 shards".into()));
         }
-        let lock = match fs.lock(Path::new("LOCK")) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(StoreError::Locked);
-            }
-            outcome => outcome?,
-        };
+        let lock = lock_directory(&*fs)?;
         let entropy = Entropy::new(self.seed);
         let identity = self.identity(&*fs, &entropy)?;
-        let shards = (0..self.shards).map(|shard| {
+        let shards = (0..identity.shards as usize).map(|shard| {
             ShardLog::open(Home {
                 fs: Arc::clone(&fs),
                 dir: PathBuf::from(format!("shard-{shard:03}")),
@@ -183,13 +178,14 @@ impl DiskStoreBuilder {
         let shards = shards.collect::<Result<Vec<_>, _>>()?;
         let reserve = Reserve::open(&*fs, self.options.reserve_bytes)?;
         let shared = Arc::new(Shared {
+            id: identity.id,
             shards,
             reserve,
             options: self.options,
             clock: self.clock,
             generation: Generation::current(),
             stop: AtomicBool::new(false),
-            _lock: lock,
+            lock: Mutex::new(Some(lock)),
         });
         let thread = if self.background {
             let shared = Arc::clone(&shared);
@@ -202,9 +198,9 @@ impl DiskStoreBuilder {
     }
 
     fn identity(&self, fs: &dyn Fs, entropy: &Entropy) -> Result<Identity, StoreError> {
-        let shards = self.shards as u32;
+        let asked = self.shards.map(|shards| shards as u32);
         if let Some(identity) = Identity::read(fs)? {
-            if identity.shards != shards {
+            if let Some(shards) = asked.filter(|shards| *shards != identity.shards) {
                 let why = format!("it has {} shards, not {shards}", identity.shards);
                 return Err(StoreError::Incompatible(why.into()));
             }
@@ -215,7 +211,7 @@ impl DiskStoreBuilder {
             return Err(StoreError::Incompatible("the file `store` is missing".into()));
         }
         let id = StoreId(u128::from(entropy.next()) << 64 | u128::from(entropy.next()));
-        let identity = Identity { id, shards };
+        let identity = Identity { id, shards: asked.unwrap_or(1) };
         identity.create(fs)?;
         Ok(identity)
     }
@@ -236,13 +232,23 @@ pub struct DiskStore {
 }
 
 struct Shared {
+    id: StoreId,
     shards: Vec<ShardLog>,
     reserve: Reserve,
     options: Options,
     clock: Clock,
     generation: Generation,
     stop: AtomicBool,
-    _lock: Box<dyn FsLock>,
+    /// Until the store is closed.
+    lock: Mutex<Option<Box<dyn FsLock>>>,
+}
+
+/// Makes the directory one broker's.
+pub(crate) fn lock_directory(fs: &dyn Fs) -> Result<Box<dyn FsLock>, StoreError> {
+    match fs.lock(Path::new("LOCK")) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(StoreError::Locked),
+        outcome => Ok(outcome?),
+    }
 }
 
 impl Shared {
@@ -292,6 +298,16 @@ impl DiskStore {
     /// How to open one.
     pub fn builder() -> DiskStoreBuilder {
         DiskStoreBuilder::default()
+    }
+
+    /// Tells the store from all others.
+    #[doc(hidden)]
+    pub fn id(&self) -> u128 {
+        self.shared.id.0
+    }
+
+    pub(crate) fn on_damage(&self) -> OnDamage {
+        self.shared.options.on_damage
     }
 
     /// What opening found in each shard.
@@ -377,6 +393,7 @@ impl MessageStore for DiskStore {
         let closed = |shard| self.shared.shard(shard)?.close();
         // Every shard is closed, also when one fails.
         let outcomes: Vec<_> = (0..self.shards()).map(closed).collect();
+        self.shared.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
         outcomes.into_iter().collect()
     }
 }

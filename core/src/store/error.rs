@@ -1,5 +1,6 @@
 //! What a store refuses, and why.
 
+use crate::error::StoreFault;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -51,6 +52,18 @@ pub struct Damage {
     pub from: u64,
     /// Where reading can go on behind the damage; `None` if nothing behind it verifies.
     pub resume: Option<u64>,
+}
+
+impl From<&StoreError> for StoreFault {
+    fn from(error: &StoreError) -> Self {
+        match error {
+            StoreError::Full => Self::Full,
+            StoreError::Io(error) => Self::Io(error.raw_os_error()),
+            StoreError::Poisoned(_) => Self::Poisoned,
+            StoreError::Damaged(_) => Self::Damaged,
+            _ => Self::Refused,
+        }
+    }
 }
 
 impl From<io::Error> for StoreError {

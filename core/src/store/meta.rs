@@ -107,6 +107,8 @@ pub struct DeliveryRecord {
     pub dead_letters: Option<String>,
     /// Messages that its queue holds.
     pub capacity: u64,
+    /// Messages that can be delivered and not settled.
+    pub outstanding: u64,
 }
 
 impl Default for DeliveryRecord {
@@ -121,6 +123,7 @@ impl Default for DeliveryRecord {
             keys_wait: true,
             dead_letters: None,
             capacity: crate::config::DEFAULT_CAPACITY as u64,
+            outstanding: crate::config::DEFAULT_OUTSTANDING as u64,
         }
     }
 }
@@ -386,6 +389,7 @@ impl SubscriptionRecord {
             .number(12, delivery.keys_wait.into())
             .if_some(delivery.dead_letters.as_ref(), |f, topic| f.bytes(13, topic.as_bytes()))
             .number(14, delivery.capacity)
+            .number(15, delivery.outstanding)
             .0
     }
 
@@ -426,6 +430,7 @@ impl SubscriptionRecord {
                 12 => delivery.keys_wait = flag(&mut field)?,
                 13 => delivery.dead_letters = Some(field.rest()?),
                 14 => delivery.capacity = field.number()?,
+                15 => delivery.outstanding = field.number()?,
                 _ => return Some(false),
             }
             (field.len() == 0).then_some(true)

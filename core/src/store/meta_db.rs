@@ -196,6 +196,21 @@ impl Metadata {
         self.lock().contents.clone()
     }
 
+    /// The topic `name`.
+    pub fn topic(&self, name: &str) -> Option<TopicRecord> {
+        self.lock().contents.topics.get(name).cloned()
+    }
+
+    /// The subscription `name`.
+    pub fn subscription(&self, name: &str) -> Option<SubscriptionRecord> {
+        self.lock().contents.subscriptions.get(name).cloned()
+    }
+
+    /// Numbers that were never given away.
+    pub fn next_ids(&self) -> NextIds {
+        self.lock().contents.next
+    }
+
     /// Makes all changes or none. They are durable when this returns; that takes some five syncs.
     ///
     /// # Errors

@@ -41,6 +41,7 @@ mod superblock;
 mod wire;
 mod writer;
 
+pub(crate) use disk::lock_directory;
 pub use disk::{DiskStore, DiskStoreBuilder};
 pub use error::{Damage, StoreError};
 pub use memory::MemoryStore;

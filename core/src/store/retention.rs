@@ -1,6 +1,8 @@
 //! What may go: per topic by age and bytes, and a segment when nothing in it is wanted any more.
 
 use super::index::PartitionRow;
+use crate::config::TopicConfig;
+use std::time::Duration;
 
 /// How long the records of a partition are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -15,6 +17,12 @@ pub struct Retention {
 impl Retention {
     /// Everything expires: the topic was deleted.
     pub const NOTHING: Self = Self { max_age_us: Some(0), max_bytes: Some(0) };
+
+    /// That of a topic.
+    pub(crate) fn of(config: TopicConfig) -> Self {
+        let us = |age: Duration| u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
+        Self { max_age_us: config.retention.map(us), max_bytes: config.retention_bytes }
+    }
 }
 
 /// What retention did.
