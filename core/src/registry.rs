@@ -308,14 +308,16 @@ impl Registry {
         control.last_id
     }
 
-    /// Gives a subscription that settles later another inbox, which has no consumer yet: from where
-    /// it was, or from `start` on. The old one gets nothing any more; whoever has it ends it.
-    /// `None` if it is not there any more.
+    /// Gives a subscription that settles later another inbox: from where it was, or from `start`
+    /// on. The old one gets nothing any more; whoever has it ends it. With `is_offline` the next
+    /// one has no consumer until somebody opens it. `None` if the subscription is not there any
+    /// more, or the broker has closed: nobody would close the next inbox.
     pub(crate) fn succeed(
         self: &Arc<Self>,
         inbox: &Arc<Inbox>,
         acks: &Acks,
         start: Option<Start>,
+        is_offline: bool,
     ) -> Option<(Arc<Inbox>, Arc<Acks>)> {
         let shards = self.engine.shards.len();
         let interest = match start {
@@ -333,6 +335,9 @@ impl Registry {
         // Asks the filter, so no lock is held.
         let replays = start.map(|start| self.replays(&next, start));
         let mut control = self.control();
+        if self.engine.is_closed() {
+            return None;
+        }
         control.subscriptions.remove(&inbox.id)?;
         // Heads first: a shard that has no lane afterwards has had nothing below for it.
         let heads: Vec<u64> = self.engine.shards.iter().map(|shard| shard.log.head()).collect();
@@ -355,7 +360,7 @@ impl Registry {
             inbox: Arc::clone(&next),
             task: None,
             acks: Some(Arc::clone(&acks)),
-            is_offline: true,
+            is_offline,
         };
         control.subscriptions.insert(next.id, known);
         self.begin_instead(control, &next, replays, Some(inbox));
@@ -381,9 +386,9 @@ impl Registry {
     /// The consumer of `inbox` is gone: a subscription that has a name and settles later goes on
     /// without one, any other ends.
     pub(crate) fn leave(self: &Arc<Self>, inbox: &Arc<Inbox>, acks: Option<&Acks>) {
-        match acks.filter(|_| inbox.name.is_some() && !self.engine.is_closed()) {
-            Some(acks) => _ = self.succeed(inbox, acks, None),
-            None => self.unroute(inbox),
+        match acks.filter(|_| inbox.name.is_some()) {
+            Some(acks) if self.succeed(inbox, acks, None, true).is_some() => {}
+            _ => self.unroute(inbox),
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::acker::Acker;
 use crate::broker::Broker;
 use crate::config::{DeliveryMode, Start};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, PublishError};
 use crate::inbox::InboxState;
 use crate::letters::DeadLetters;
 use crate::registry::Control;
@@ -98,7 +98,7 @@ impl Broker {
     ///
     /// # Errors
     /// [`ConfigError::UnknownSubscription`], [`ConfigError::SubscriptionInUse`],
-    /// [`ConfigError::AtMostOnce`].
+    /// [`ConfigError::AtMostOnce`]; [`ConfigError::Unavailable`], also when the broker has closed.
     pub fn seek_subscription(&self, name: &str, start: Start) -> Result<(), ConfigError> {
         self.inner.engine.check()?;
         let (inbox, acks) = {
@@ -113,8 +113,11 @@ impl Broker {
             }
             (Arc::clone(&known.inbox), acks)
         };
-        let sought = self.inner.succeed(&inbox, &acks, Some(start));
-        sought.ok_or(ConfigError::UnknownSubscription)?;
+        if self.inner.succeed(&inbox, &acks, Some(start), true).is_none() {
+            let is_closed = self.inner.engine.is_closed();
+            let closed = ConfigError::Unavailable(PublishError::Closed);
+            return Err(if is_closed { closed } else { ConfigError::UnknownSubscription });
+        }
         self.inner.end_offline(&inbox);
         Ok(())
     }

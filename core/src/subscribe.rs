@@ -285,6 +285,9 @@ impl<'a> SubscriptionBuilder<'a> {
         let registry = Arc::clone(&self.registry);
         loop {
             let mut control = registry.control();
+            if registry.engine.is_closed() {
+                return Err(SubscribeError::Closed);
+            }
             let Some(&id) = control.names.get(name) else { return Ok(Err(self)) };
             let Some(known) = control.subscriptions.get_mut(&id) else { return Ok(Err(self)) };
             let Some(acks) = known.acks.clone() else { return Err(SubscribeError::Different) };
@@ -303,7 +306,7 @@ impl<'a> SubscriptionBuilder<'a> {
             let before = known.task.take().and_then(|task| task.upgrade());
             drop(control);
             // Whoever comes first: then it is offline, or somebody else's.
-            registry.succeed(&inbox, &acks, None);
+            registry.succeed(&inbox, &acks, None, true);
             match before {
                 Some(task) => _ = task.end(Some(Instant::now())),
                 None => {
@@ -464,10 +467,7 @@ impl Home for Weak<Registry> {
 
     fn seek(&self, inbox: &Arc<Inbox>, acks: &Acks, start: Start) -> Option<Receiver> {
         let registry = self.upgrade()?;
-        let (inbox, acks) = registry.succeed(inbox, acks, Some(start))?;
-        if let Some(known) = registry.control().subscriptions.get_mut(&inbox.id) {
-            known.is_offline = false;
-        }
+        let (inbox, acks) = registry.succeed(inbox, acks, Some(start), false)?;
         Some(receiver_of(&registry, &inbox, Some(acks), false))
     }
 }
