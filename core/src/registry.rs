@@ -69,6 +69,22 @@ pub(crate) struct Known {
     pub(crate) is_offline: bool,
 }
 
+impl Control {
+    /// The subscription `name`.
+    pub(crate) fn find(&mut self, name: &str) -> Option<&mut Known> {
+        self.subscriptions.get_mut(self.names.get(name)?)
+    }
+
+    /// Notes a subscription, also by its name.
+    fn insert(&mut self, known: Known) {
+        let Inbox { id, name, .. } = &*known.inbox;
+        if let Some(name) = name {
+            self.names.insert(name.clone(), *id);
+        }
+        self.subscriptions.insert(*id, known);
+    }
+}
+
 /// What [`Broker::close`](crate::Broker::close) left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -290,14 +306,10 @@ impl Registry {
         if self.engine.is_closed() {
             return Err(SubscribeError::Closed);
         }
-        if let Some(name) = &inbox.name {
-            if control.names.contains_key(name) {
-                return Err(SubscribeError::NameInUse);
-            }
-            control.names.insert(name.clone(), inbox.id);
+        if inbox.name.as_ref().is_some_and(|name| control.find(name).is_some()) {
+            return Err(SubscribeError::NameInUse);
         }
-        let known = Known { inbox: Arc::clone(inbox), task, acks, is_offline: false };
-        control.subscriptions.insert(inbox.id, known);
+        control.insert(Known { inbox: Arc::clone(inbox), task, acks, is_offline: false });
         Ok(control)
     }
 
@@ -353,16 +365,12 @@ impl Registry {
             Some(cursors.map(|cursor| Replay { cursor, scan: Scan::default() }).collect())
         });
         let acks = Arc::new(acks.succeed_to(Arc::clone(&next), left, start.is_some()));
-        if let Some(name) = &next.name {
-            control.names.insert(name.clone(), next.id);
-        }
-        let known = Known {
+        control.insert(Known {
             inbox: Arc::clone(&next),
             task: None,
             acks: Some(Arc::clone(&acks)),
             is_offline,
-        };
-        control.subscriptions.insert(next.id, known);
+        });
         self.begin_instead(control, &next, replays, Some(inbox));
         acks.note_unsettled();
         // Its consumer may keep it for as long as it likes.

@@ -6,7 +6,6 @@ use crate::config::{DeliveryMode, Start};
 use crate::error::{ConfigError, PublishError};
 use crate::inbox::InboxState;
 use crate::letters::DeadLetters;
-use crate::registry::Control;
 use crate::sync::Arc;
 use std::time::Instant;
 
@@ -51,9 +50,8 @@ impl Broker {
         name: &str,
     ) -> Result<SubscriptionDescription, ConfigError> {
         self.inner.engine.check()?;
-        let control = self.inner.control();
-        let id = control.names.get(name).ok_or(ConfigError::UnknownSubscription)?;
-        let known = control.subscriptions.get(id).ok_or(ConfigError::UnknownSubscription)?;
+        let mut control = self.inner.control();
+        let known = control.find(name).ok_or(ConfigError::UnknownSubscription)?;
         Ok(SubscriptionDescription {
             name: name.to_owned(),
             patterns: known.inbox.interest.patterns.iter().map(ToString::to_string).collect(),
@@ -73,9 +71,8 @@ impl Broker {
     pub fn delete_subscription(&self, name: &str) -> Result<(), ConfigError> {
         self.inner.engine.check()?;
         let (inbox, task, acks, was_offline) = {
-            let control = self.inner.control();
-            let id = control.names.get(name).ok_or(ConfigError::UnknownSubscription)?;
-            let known = control.subscriptions.get(id).ok_or(ConfigError::UnknownSubscription)?;
+            let mut control = self.inner.control();
+            let known = control.find(name).ok_or(ConfigError::UnknownSubscription)?;
             let task = known.task.as_ref().and_then(std::sync::Weak::upgrade);
             (Arc::clone(&known.inbox), task, known.acks.clone(), known.is_offline)
         };
@@ -103,9 +100,7 @@ impl Broker {
         self.inner.engine.check()?;
         let (inbox, acks) = {
             let mut control = self.inner.control();
-            let Control { names, subscriptions, .. } = &mut *control;
-            let id = names.get(name).ok_or(ConfigError::UnknownSubscription)?;
-            let known = subscriptions.get_mut(id).ok_or(ConfigError::UnknownSubscription)?;
+            let known = control.find(name).ok_or(ConfigError::UnknownSubscription)?;
             let acks = known.acks.clone().ok_or(ConfigError::AtMostOnce)?;
             // Nobody else becomes its consumer meanwhile.
             if !std::mem::take(&mut known.is_offline) {
@@ -128,9 +123,8 @@ impl Broker {
     /// [`ConfigError::UnknownSubscription`], [`ConfigError::AtMostOnce`].
     pub fn acker(&self, name: &str) -> Result<Acker, ConfigError> {
         self.inner.engine.check()?;
-        let control = self.inner.control();
-        let id = control.names.get(name).ok_or(ConfigError::UnknownSubscription)?;
-        let known = control.subscriptions.get(id).ok_or(ConfigError::UnknownSubscription)?;
+        let mut control = self.inner.control();
+        let known = control.find(name).ok_or(ConfigError::UnknownSubscription)?;
         known.acks.as_ref().map(Acker::new).ok_or(ConfigError::AtMostOnce)
     }
 

@@ -288,8 +288,7 @@ impl<'a> SubscriptionBuilder<'a> {
             if registry.engine.is_closed() {
                 return Err(SubscribeError::Closed);
             }
-            let Some(&id) = control.names.get(name) else { return Ok(Err(self)) };
-            let Some(known) = control.subscriptions.get_mut(&id) else { return Ok(Err(self)) };
+            let Some(known) = control.find(name) else { return Ok(Err(self)) };
             let Some(acks) = known.acks.clone() else { return Err(SubscribeError::Different) };
             if known.inbox.interest.patterns != patterns {
                 return Err(SubscribeError::Different);
