@@ -313,6 +313,19 @@ impl Registry {
         Ok(control)
     }
 
+    /// Notes who handles what comes for a subscription that was attached to. False if it has been
+    /// taken over or deleted since, or the broker has closed: nobody would end the task.
+    pub(crate) fn note_task(&self, task: &Arc<Task>) -> bool {
+        let mut control = self.control();
+        match control.subscriptions.get_mut(&task.inbox.id) {
+            Some(known) if !self.engine.is_closed() => {
+                known.task = Some(Arc::downgrade(task));
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// The number that the next subscription or inbox gets.
     pub(crate) fn next_id(&self) -> u64 {
         let mut control = self.control();

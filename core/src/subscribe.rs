@@ -255,11 +255,11 @@ impl<'a> SubscriptionBuilder<'a> {
     pub fn open(self) -> Result<Subscription, SubscribeError> {
         let wait = self.wait;
         let registry = Arc::clone(&self.registry);
-        let (inbox, acks) = match self.attach(None)? {
-            Ok(attached) => attached,
-            Err(new) => {
-                let start = new.start;
-                let (inbox, acks) = new.make_inbox()?;
+        let (inbox, acks) = match self.attach()? {
+            Some((inbox, acks)) => (inbox, Some(acks)),
+            None => {
+                let start = self.start;
+                let (inbox, acks) = self.make_inbox()?;
                 let replays = registry.replays(&inbox, start);
                 let control = registry.register(&inbox, None, acks.clone())?;
                 registry.begin(control, &inbox, replays);
@@ -271,24 +271,20 @@ impl<'a> SubscriptionBuilder<'a> {
     }
 
     /// Becomes the consumer of the subscription of this name, if it is there and goes on without
-    /// one. Gives the settings back if there is none.
-    #[expect(clippy::type_complexity, reason = "an inbox and what settles its messages")]
-    fn attach(
-        self,
-        task: Option<Weak<Task>>,
-    ) -> Result<Result<(Arc<Inbox>, Option<Arc<Acks>>), Self>, SubscribeError> {
-        self.registry.engine.check()?;
+    /// one, or may be taken over.
+    fn attach(&self) -> Result<Option<(Arc<Inbox>, Arc<Acks>)>, SubscribeError> {
+        let registry = &self.registry;
+        registry.engine.check()?;
         let Some(name) = self.name.filter(|_| self.delivery == DeliveryMode::AtLeastOnce) else {
-            return Ok(Err(self));
+            return Ok(None);
         };
         let patterns = self.patterns()?;
-        let registry = Arc::clone(&self.registry);
         loop {
             let mut control = registry.control();
             if registry.engine.is_closed() {
                 return Err(SubscribeError::Closed);
             }
-            let Some(known) = control.find(name) else { return Ok(Err(self)) };
+            let Some(known) = control.find(name) else { return Ok(None) };
             let Some(acks) = known.acks.clone() else { return Err(SubscribeError::Different) };
             if known.inbox.interest.patterns != patterns {
                 return Err(SubscribeError::Different);
@@ -296,8 +292,7 @@ impl<'a> SubscriptionBuilder<'a> {
             let inbox = Arc::clone(&known.inbox);
             if known.is_offline {
                 known.is_offline = false;
-                known.task = task;
-                return Ok(Ok((inbox, Some(acks))));
+                return Ok(Some((inbox, acks)));
             }
             if !self.takes_over {
                 return Err(SubscribeError::NameInUse);
@@ -343,40 +338,40 @@ impl<'a> SubscriptionBuilder<'a> {
             breaker: self.breaker,
             wait: self.wait,
         };
-        let inner = &registry;
         let workers = {
-            let _control = inner.control();
-            inner.workers()?
+            let _control = registry.control();
+            registry.workers()?
         };
-        let task = match self.attach(None)? {
-            Ok((inbox, acks)) => {
-                let task = Task::new(receiver_of(inner, &inbox, acks, true), config, &workers);
-                if let Some(known) = inner.control().subscriptions.get_mut(&inbox.id) {
-                    known.task = Some(Arc::downgrade(&task));
+        let task = match self.attach()? {
+            Some((inbox, acks)) => {
+                let receiver = receiver_of(&registry, &inbox, Some(acks), true);
+                let task = Task::new(receiver, config, &workers);
+                if !registry.note_task(&task) {
+                    task.end(None);
                 }
                 task
             }
-            Err(new) => {
-                let (inbox, acks) = new.make_inbox()?;
-                let replays = inner.replays(&inbox, start);
-                let receiver = receiver_of(inner, &inbox, acks.clone(), true);
+            None => {
+                let (inbox, acks) = self.make_inbox()?;
+                let replays = registry.replays(&inbox, start);
+                let receiver = receiver_of(&registry, &inbox, acks.clone(), true);
                 let task = Task::new(receiver, config, &workers);
-                let control = inner.register(&inbox, Some(Arc::downgrade(&task)), acks)?;
-                inner.begin(control, &inbox, replays);
+                let control = registry.register(&inbox, Some(Arc::downgrade(&task)), acks)?;
+                registry.begin(control, &inbox, replays);
                 task
             }
         };
         if dedicated {
             if workers.start_dedicated(Arc::clone(&task)).is_err() {
                 task.end(None);
-                inner.leave(&task.inbox, task.acks.as_deref());
+                registry.leave(&task.inbox, task.acks.as_deref());
                 return Err(SubscribeError::NoThread);
             }
         } else {
             // There may be something to replay, and if not, this makes it wait for arrivals.
             Schedule::schedule(Arc::clone(&task));
         }
-        Ok(HandlerSubscription { inner: Arc::downgrade(inner), task: Some(task), waits: true })
+        Ok(HandlerSubscription { inner: Arc::downgrade(&registry), task: Some(task), waits: true })
     }
 
     fn make_inbox(self) -> Result<(Arc<Inbox>, Option<Arc<Acks>>), SubscribeError> {

@@ -7,6 +7,7 @@ use slipring::{
     AckError, Broker, ConfigError, DeliveryMode, Handled, PublishError, RecvError, SeekError,
     Start, SubscribeError, Subscription, SubscriptionBuilder, TestClock, TryRecvError,
 };
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
@@ -290,4 +291,26 @@ fn whoever_seeks_stays_the_only_consumer() {
         }
         finished.store(true, Ordering::Release);
     });
+}
+
+#[test]
+fn a_handler_that_is_taken_over_while_it_begins_is_let_go() {
+    const ROUNDS: usize = 2_000;
+    let watchdog = watchdog::watch(300);
+    let broker = Broker::in_memory();
+    drop(named(&broker, "s").open().unwrap());
+    let captured = Arc::new(());
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    let captured = Arc::clone(&captured);
+                    let taken = named(&broker, "s").take_over();
+                    taken.handler(move |_| drop(Arc::clone(&captured))).unwrap().detach();
+                }
+            });
+        }
+    });
+    broker.delete_subscription("s").unwrap();
+    watchdog.until("all are let go of", || Arc::strong_count(&captured) == 1);
 }
