@@ -58,8 +58,6 @@ pub(crate) type DeadLetterTopic = dyn Fn() -> Result<Topic, PublishError> + Send
 pub(crate) struct Acks {
     inbox: Arc<Inbox>,
     engine: Arc<Engine>,
-    /// Of the subscription, whichever inbox it has: the part of ack ids that stays.
-    number: u64,
     pub(crate) terms: Terms,
     pub(crate) dead_letters: Arc<DeadLetterTopic>,
     state: Mutex<State>,
@@ -129,18 +127,14 @@ impl Acks {
             random: inbox.id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ engine.context.store | 1,
         };
         let (state, figures) = (Mutex::new(state), AckFigures::default());
-        Self { number: inbox.id, inbox, engine, terms, dead_letters, state, figures }
+        Self { inbox, engine, terms, dead_letters, state, figures }
     }
 
     /// Those of the same subscription for its next inbox, after a [hand-over](Self::hand_over).
     /// Nothing is leased: what was is due. With `forget` nothing is unsettled either.
     pub(crate) fn succeed_to(&self, inbox: Arc<Inbox>, left: HandOver, forget: bool) -> Self {
-        let next = Self::new(
-            inbox,
-            Arc::clone(&self.engine),
-            self.terms.clone(),
-            Arc::clone(&self.dead_letters),
-        );
+        let (engine, dead_letters) = (Arc::clone(&self.engine), Arc::clone(&self.dead_letters));
+        let next = Self::new(inbox, engine, self.terms.clone(), dead_letters);
         {
             let mut state = next.lock();
             state.incarnation = left.incarnation.wrapping_add(1);
@@ -149,7 +143,7 @@ impl Acks {
                 state.ledgers.iter_mut().flatten().for_each(Ledger::expire_all);
             }
         }
-        Self { number: self.number, ..next }
+        next
     }
 
     /// Shows the shards what is unsettled, when they know the inbox.
@@ -175,7 +169,7 @@ impl Acks {
     fn epoch(&self, incarnation: u16) -> u64 {
         const PART: u64 = (1 << 24) - 1;
         let of_store = (self.engine.context.store & PART) << 40;
-        of_store | (self.number & PART) << 16 | u64::from(incarnation)
+        of_store | (self.inbox.number & PART) << 16 | u64::from(incarnation)
     }
 
     /// The ordering key of `record`, as ledgers know it.
@@ -352,7 +346,7 @@ impl Acks {
     fn warn(&self, result: Result<(), AckError>) {
         // Any other error: it expired from the log meanwhile.
         if let Err(AckError::DeadLetter(error)) = result {
-            tracing::warn!(subscription = self.inbox.id, %error, "a dead letter is not stored");
+            tracing::warn!(subscription = self.inbox.number, %error, "a dead letter is not stored");
         }
     }
 

@@ -6,7 +6,7 @@ use crate::clock::deadline_after;
 use crate::config::Start;
 use crate::dead_letter::Cleared;
 use crate::error::{ConfigError, PublishError, SubscribeError};
-use crate::inbox::{Inbox, InboxState, Queue};
+use crate::inbox::{Inbox, InboxState};
 use crate::interest::{Interest, Scan, is_inside_filter};
 use crate::lane::Replay;
 use crate::message::{PartitionEntry, Record};
@@ -344,19 +344,11 @@ impl Registry {
         start: Option<Start>,
         is_offline: bool,
     ) -> Option<(Arc<Inbox>, Arc<Acks>)> {
-        let shards = self.engine.shards.len();
         let interest = match start {
             Some(start) => start.limit(&inbox.interest, self.engine.clock.unix_us()),
             None => inbox.interest.again(),
         };
-        let next = Arc::new(Inbox::new(
-            self.next_id(),
-            inbox.name.clone(),
-            interest,
-            Queue { overflow: inbox.overflow, delivery: inbox.delivery, capacity: inbox.capacity },
-            shards,
-            inbox.began_us,
-        ));
+        let next = Arc::new(inbox.again(self.next_id(), interest));
         // Asks the filter, so no lock is held.
         let replays = start.map(|start| self.replays(&next, start));
         let mut control = self.control();

@@ -491,7 +491,7 @@ pub struct HandlerSubscription {
 impl HandlerSubscription {
     /// Number of the subscription, unique in the broker.
     pub fn id(&self) -> u64 {
-        self.task.as_ref().map_or(0, |task| task.inbox.id)
+        self.task.as_ref().map_or(0, |task| task.inbox.number)
     }
 
     /// Messages queued and not handed to the handler yet.

@@ -425,7 +425,7 @@ impl Subscription {
 
     /// Number of the subscription, unique in the broker.
     pub fn id(&self) -> u64 {
-        self.receiver.inbox.id
+        self.receiver.inbox.number
     }
 
     /// The name it was given.

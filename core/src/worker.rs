@@ -272,7 +272,10 @@ impl Task {
                 & contain(|| drop(on_lagged))
                 & contain(|| drop(around));
             if !quiet {
-                tracing::error!(subscription = self.inbox.id, "what a handler captured panicked");
+                tracing::error!(
+                    subscription = self.inbox.number,
+                    "what a handler captured panicked"
+                );
             }
             *lock(&self.is_dropped) = true;
             self.dropped.notify_all();
@@ -310,7 +313,7 @@ impl Task {
             let mut run = || after = self.handle_up_to(most, running, clock);
             if !contain(|| around(&mut run)) {
                 tracing::error!(
-                    subscription = self.inbox.id,
+                    subscription = self.inbox.number,
                     "what goes around a handler panicked"
                 );
             }
@@ -344,7 +347,7 @@ impl Task {
                     return After::Empty(most - left);
                 }
                 Ok(count) => left -= count,
-                Err(RecvError::Lagged(lost)) => tell_loss(self.inbox.id, on_lagged, lost),
+                Err(RecvError::Lagged(lost)) => tell_loss(self.inbox.number, on_lagged, lost),
                 // Nothing else is told by a poll.
                 Err(_) => break,
             }
@@ -372,7 +375,7 @@ impl Task {
                         break;
                     }
                 }
-                Next::Lagged(lost) => tell_loss(self.inbox.id, on_lagged, lost),
+                Next::Lagged(lost) => tell_loss(self.inbox.number, on_lagged, lost),
                 Next::Empty | Next::CaughtUp => {
                     receiver.leave();
                     after = After::Empty(most - left);
@@ -398,7 +401,7 @@ impl Task {
             Ok(failed) => {
                 self.failures.add(1);
                 if let Handled::Retry { reason } | Handled::DeadLetter { reason } = &failed {
-                    report(self.inbox.id, on_error, message, reason, false);
+                    report(self.inbox.number, on_error, message, reason, false);
                 }
                 failed
             }
@@ -406,7 +409,7 @@ impl Task {
                 self.failures.add(1);
                 self.panics.add(1);
                 let failed = Handled::retry(panic_text(&*panic));
-                report(self.inbox.id, on_error, message, panic_text(&*panic), true);
+                report(self.inbox.number, on_error, message, panic_text(&*panic), true);
                 drop_quietly(panic);
                 failed
             }
@@ -735,7 +738,7 @@ impl Workers {
 
     /// Starts a thread for one handler alone.
     pub(crate) fn start_dedicated(self: &Arc<Self>, task: Arc<Task>) -> std::io::Result<()> {
-        let name = format!("slipring-handler-{}", task.inbox.id);
+        let name = format!("slipring-handler-{}", task.inbox.number);
         self.spawn(name, move |pool| task.run_dedicated(&pool.clock)).map(drop)
     }
 
