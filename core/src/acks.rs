@@ -6,6 +6,7 @@
 //! whoever stores it.
 
 use crate::backoff::Backoff;
+use crate::clock::whole_ms;
 use crate::dead_letter::{self, Source};
 use crate::error::{AckError, PublishError};
 use crate::inbox::{Inbox, InboxState};
@@ -56,7 +57,7 @@ pub(crate) type DeadLetterTopic = dyn Fn() -> Result<Topic, PublishError> + Send
 
 /// See the module's head.
 pub(crate) struct Acks {
-    inbox: Arc<Inbox>,
+    pub(crate) inbox: Arc<Inbox>,
     engine: Arc<Engine>,
     pub(crate) terms: Terms,
     pub(crate) dead_letters: Arc<DeadLetterTopic>,
@@ -555,7 +556,6 @@ fn in_range(time: Duration, min: Duration, max: Duration) -> Result<(), AckError
     if (min..=max).contains(&time) {
         return Ok(());
     }
-    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let (requested_ms, min_ms, max_ms) = (ms(time), ms(min), ms(max));
+    let (requested_ms, min_ms, max_ms) = (whole_ms(time), whole_ms(min), whole_ms(max));
     Err(AckError::OutOfRange { requested_ms, min_ms, max_ms })
 }

@@ -16,6 +16,7 @@
 //!
 //! One consumer owns a ledger, or it is behind a lock: nothing here is shared.
 
+use crate::clock::whole_ms;
 use crate::index::Index;
 use crate::settled::Settled;
 use crate::slab::{Lease, LeaseState, Slab, Slot};
@@ -81,11 +82,6 @@ pub struct Stale;
 /// Milliseconds, rounded up: a deadline never comes early.
 fn tick_after(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
-/// Milliseconds that have passed.
-fn tick_at(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Ledger {
@@ -181,7 +177,7 @@ impl Ledger {
     /// or not before the next call: one call moves a bounded number of leases. At most `most` are
     /// leased then.
     pub fn due(&mut self, now: Duration, deadline: Duration, most: usize) -> Option<Grant> {
-        let now = tick_at(now);
+        let now = whole_ms(now);
         for _ in 0..MOVES {
             if !self.wheel.is_empty() {
                 self.turn_wheel(now);
@@ -261,8 +257,8 @@ impl Ledger {
         let key = lease.key;
         self.fail(key, sequence);
         // What is due now need not wait for the end of this tick.
-        let at = if due <= now { tick_at(now) } else { tick_after(due) };
-        self.put_off(slot, tick_at(now), at);
+        let at = if due <= now { whole_ms(now) } else { tick_after(due) };
+        self.put_off(slot, whole_ms(now), at);
         Ok(())
     }
 
@@ -279,7 +275,7 @@ impl Ledger {
     ) -> Result<(), Stale> {
         let slot = self.find_lease(sequence, generation, now)?;
         self.unlink(slot);
-        self.put_off(slot, tick_at(now), tick_after(deadline));
+        self.put_off(slot, whole_ms(now), tick_after(deadline));
         Ok(())
     }
 
@@ -361,7 +357,7 @@ impl Ledger {
         let lease = self.slab.get(slot);
         let is_it = lease.generation == generation
             && lease.state == LeaseState::Leased
-            && lease.deadline() > tick_at(now);
+            && lease.deadline() > whole_ms(now);
         if is_it { Ok(slot) } else { Err(Stale) }
     }
 

@@ -1,7 +1,6 @@
 //! The registry: what a broker knows of its topics and subscriptions, and how they come and go.
 
 use crate::acks::Acks;
-use crate::chunk::Pool;
 use crate::clock::deadline_after;
 use crate::config::Start;
 use crate::dead_letter::Cleared;
@@ -15,10 +14,10 @@ use crate::shard::{Partition, Routes, Shard};
 use crate::snapshot::Snapshot;
 use crate::subscription::Receiver;
 use crate::sync::{Arc, AtomicBool, Ordering, epoch};
+use crate::threads;
 use crate::worker::{Task, Workers};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
-use std::thread;
 use std::time::Duration;
 
 /// Below this many patterns the routes are merged by whoever subscribes, above by a thread.
@@ -30,7 +29,6 @@ const LAST_BATCH: u64 = 256;
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) pool: Arc<Pool>,
     pub(crate) routing: Arc<Snapshot<Routes>>,
     pub(crate) settings: Settings,
     pub(crate) topics: RwLock<BTreeMap<Arc<str>, Arc<TopicEntry>>>,
@@ -47,7 +45,6 @@ pub(crate) struct Settings {
     pub(crate) auto_create: bool,
     pub(crate) partitions: usize,
     pub(crate) workers: usize,
-    pub(crate) memory_budget: usize,
     pub(crate) pin_workers: Option<usize>,
 }
 
@@ -181,16 +178,11 @@ impl Registry {
 
     /// The topic for dead letters named `name`, made if need be.
     pub(crate) fn dead_letter_topic(&self, name: &str) -> Result<Topic, PublishError> {
+        let mut control = self.control();
         let entry = match self.find_topic(name) {
             Some(entry) => entry,
-            None => match self.make_topic(&mut self.control(), name, 1) {
-                Ok(entry) => entry,
-                // Somebody else was faster.
-                Err(ConfigError::TopicExists) => {
-                    self.find_topic(name).ok_or(PublishError::TopicDeleted)?
-                }
-                Err(_) => return Err(PublishError::Closed),
-            },
+            // Under the control mutex nobody else is faster.
+            None => self.make_topic(&mut control, name, 1).map_err(|_| PublishError::Closed)?,
         };
         Ok(Topic::new(Arc::clone(&self.engine), entry))
     }
@@ -239,7 +231,7 @@ impl Registry {
                 drop(control);
             }
         };
-        if thread::Builder::new().name("slipring-routes".into()).spawn(merge).is_err() {
+        if threads::spawn("slipring-routes".into(), merge).is_err() {
             // The next change tries again; until then routing is slower, not wrong.
             self.merging.store(false, Ordering::Release);
         }
@@ -379,15 +371,8 @@ impl Registry {
         self.begin_instead(control, &next, replays, Some(inbox));
         acks.note_unsettled();
         // Its consumer may keep it for as long as it likes.
-        self.silence(inbox);
+        self.engine.silence(inbox);
         Some((next, acks))
-    }
-
-    /// Nothing comes to `inbox` any more, nor does anything wait for what it has not read.
-    pub(crate) fn silence(&self, inbox: &Inbox) {
-        for shard in &self.engine.shards {
-            shard.baton.run(|core| core.end_inbox(inbox));
-        }
     }
 
     /// Ends an inbox that has had no consumer, and has no place in the routes any more.

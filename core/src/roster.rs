@@ -77,7 +77,7 @@ impl Broker {
             (Arc::clone(&known.inbox), task, known.acks.clone(), known.is_offline)
         };
         self.inner.unroute(&inbox);
-        self.inner.silence(&inbox);
+        self.inner.engine.silence(&inbox);
         if let Some(acks) = acks {
             acks.hand_over();
         }

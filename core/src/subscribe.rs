@@ -2,7 +2,7 @@
 
 use crate::acks::{Acks, DeadLetterTopic, LEASE_MAX, LEASE_MIN, Terms};
 use crate::backoff::Backoff;
-use crate::clock::deadline_after;
+use crate::clock::{deadline_after, whole_ms};
 use crate::config::{
     CircuitBreaker, DEFAULT_CAPACITY, DeliveryMode, MAX_CAPACITY, Overflow, Start, WaitStrategy,
 };
@@ -259,7 +259,7 @@ impl<'a> SubscriptionBuilder<'a> {
         let wait = self.wait;
         let registry = Arc::clone(&self.registry);
         let (inbox, acks) = match self.attach()? {
-            Some((inbox, acks)) => (inbox, Some(acks)),
+            Some(acks) => (Arc::clone(&acks.inbox), Some(acks)),
             None => {
                 let start = self.start;
                 let (inbox, acks) = self.make_inbox()?;
@@ -275,7 +275,7 @@ impl<'a> SubscriptionBuilder<'a> {
 
     /// Becomes the consumer of the subscription of this name, if it is there and goes on without
     /// one, or may be taken over.
-    fn attach(&self) -> Result<Option<(Arc<Inbox>, Arc<Acks>)>, SubscribeError> {
+    fn attach(&self) -> Result<Option<Arc<Acks>>, SubscribeError> {
         let registry = &self.registry;
         registry.engine.check()?;
         let Some(name) = self.name.filter(|_| self.delivery == DeliveryMode::AtLeastOnce) else {
@@ -292,14 +292,14 @@ impl<'a> SubscriptionBuilder<'a> {
             if known.inbox.interest.patterns != patterns {
                 return Err(SubscribeError::Different);
             }
-            let inbox = Arc::clone(&known.inbox);
             if known.is_offline {
                 known.is_offline = false;
-                return Ok(Some((inbox, acks)));
+                return Ok(Some(acks));
             }
             if !self.takes_over {
                 return Err(SubscribeError::NameInUse);
             }
+            let inbox = Arc::clone(&known.inbox);
             let before = known.task.take().and_then(|task| task.upgrade());
             drop(control);
             // Whoever comes first: then it is offline, or somebody else's.
@@ -346,7 +346,8 @@ impl<'a> SubscriptionBuilder<'a> {
             registry.workers()?
         };
         let task = match self.attach()? {
-            Some((inbox, acks)) => {
+            Some(acks) => {
+                let inbox = Arc::clone(&acks.inbox);
                 let receiver = receiver_of(&registry, &inbox, Some(acks), true);
                 let task = Task::new(receiver, config, &workers);
                 if !registry.note_task(&task) {
@@ -427,10 +428,14 @@ impl<'a> SubscriptionBuilder<'a> {
 }
 
 fn check_terms(terms: &Terms) -> Result<(), SubscribeError> {
-    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let outstanding = terms.max_outstanding as u64;
     let settings = [
-        ("visibility_timeout", ms(terms.visibility), ms(LEASE_MIN), ms(LEASE_MAX)),
+        (
+            "visibility_timeout",
+            whole_ms(terms.visibility),
+            whole_ms(LEASE_MIN),
+            whole_ms(LEASE_MAX),
+        ),
         ("max_delivery_attempts", terms.max_attempts.into(), 1, u16::MAX.into()),
         ("max_outstanding", outstanding, 1, 1 << 24),
     ];
@@ -481,7 +486,8 @@ fn check_subscription_name(name: &str) -> Result<(), SubscribeError> {
 }
 
 /// A subscription whose messages go to a handler. Dropping it unsubscribes and waits for the
-/// handler, unless it is the handler that drops it.
+/// handler, unless it is the handler that drops it. One that has a name and delivers at least once
+/// goes on without a consumer then: see [`SubscriptionBuilder::name`].
 #[derive(Debug)]
 #[must_use = "dropping it unsubscribes: use `detach` to keep the handler running"]
 pub struct HandlerSubscription {
@@ -510,7 +516,8 @@ impl HandlerSubscription {
     }
 
     /// Unsubscribes: when this returns, the handler does not run any more and has been dropped.
-    /// What was queued is thrown away. From inside the handler itself it returns at once, and the
+    /// What was queued is thrown away, but for a subscription that has a name and delivers at least
+    /// once, which goes on without a consumer. From inside the handler itself it returns at once, and the
     /// handler is not called again; from inside another one the handler may still be being dropped.
     ///
     /// Two handlers that unsubscribe each other at the same time would wait for ever: use
@@ -553,24 +560,20 @@ impl HandlerSubscription {
     fn end(&mut self, deadline: Option<Instant>) -> bool {
         let Some(task) = &self.task else { return true };
         task.inbox.advance(InboxState::Ended);
-        if let Some(inner) = self.inner.upgrade() {
-            if inner.engine.generation.is_over() {
-                // Its threads do not exist here, and its locks may be held for ever.
-                std::mem::forget(self.task.take());
-                return true;
-            }
-            if task.acks.is_none() {
-                inner.unroute(&task.inbox);
-            }
-            let ended = task.end(deadline);
-            // When it has told what it has handled.
-            inner.leave(&task.inbox, task.acks.as_deref());
-            if ended {
-                self.task = None;
-            }
-            return ended;
+        let registry = self.inner.upgrade();
+        if registry.as_ref().is_some_and(|registry| registry.engine.generation.is_over()) {
+            // Its threads do not exist here, and its locks may be held for ever.
+            std::mem::forget(self.task.take());
+            return true;
+        }
+        if let Some(registry) = registry.as_ref().filter(|_| task.acks.is_none()) {
+            registry.unroute(&task.inbox);
         }
         let ended = task.end(deadline);
+        if let Some(registry) = registry {
+            // When it has told what it has handled.
+            registry.leave(&task.inbox, task.acks.as_deref());
+        }
         if ended {
             self.task = None;
         }
