@@ -3,12 +3,11 @@
 use crate::acks::{Acks, DeadLetterTopic, Terms};
 use crate::archive::Archive;
 use crate::backing::Recalled;
-use crate::chunk::Pool;
 use crate::clock::deadline_after;
 use crate::config::{Start, TopicConfig};
 use crate::dead_letter::{self, Cleared};
 use crate::error::{ConfigError, PublishError, StoreFault, SubscribeError};
-use crate::inbox::{Inbox, InboxState, Queue};
+use crate::inbox::{Inbox, InboxState};
 use crate::interest::{Interest, Scan, is_inside_filter};
 use crate::keeper::Keeper;
 use crate::kept::KeptRecord;
@@ -21,10 +20,10 @@ use crate::snapshot::Snapshot;
 use crate::store::Retention;
 use crate::subscription::Receiver;
 use crate::sync::{Arc, AtomicBool, Ordering, epoch};
+use crate::threads;
 use crate::worker::{Task, Workers};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
-use std::thread;
 use std::time::Duration;
 
 /// Below this many patterns the routes are merged by whoever subscribes, above by a thread.
@@ -36,7 +35,6 @@ const LAST_BATCH: u64 = 256;
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) pool: Arc<Pool>,
     pub(crate) routing: Arc<Snapshot<Routes>>,
     pub(crate) settings: Settings,
     pub(crate) topics: RwLock<BTreeMap<Arc<str>, Arc<TopicEntry>>>,
@@ -56,7 +54,6 @@ pub(crate) struct Settings {
     pub(crate) auto_create: bool,
     pub(crate) topic: TopicConfig,
     pub(crate) workers: usize,
-    pub(crate) memory_budget: usize,
     pub(crate) pin_workers: Option<usize>,
 }
 
@@ -80,6 +77,21 @@ pub(crate) struct Known {
 
 /// The next inbox of a subscription, and what settles its messages.
 pub(crate) type Successor = (Arc<Inbox>, Arc<Acks>);
+impl Control {
+    /// The subscription `name`.
+    pub(crate) fn find(&mut self, name: &str) -> Option<&mut Known> {
+        self.subscriptions.get_mut(self.names.get(name)?)
+    }
+
+    /// Notes a subscription, also by its name.
+    fn insert(&mut self, known: Known) {
+        let Inbox { id, name, .. } = &*known.inbox;
+        if let Some(name) = name {
+            self.names.insert(name.clone(), *id);
+        }
+        self.subscriptions.insert(*id, known);
+    }
+}
 
 /// What [`Broker::close`](crate::Broker::close) left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -183,20 +195,15 @@ impl Registry {
 
     /// The topic for dead letters named `name`, made if need be.
     pub(crate) fn dead_letter_topic(&self, name: &str) -> Result<Topic, PublishError> {
+        let mut control = self.control();
         let entry = match self.find_topic(name) {
             Some(entry) => entry,
-            None => {
-                match self.make_topic(&mut self.control(), name, self.settings.topic.partitions(1))
-                {
-                    Ok(entry) => entry,
-                    // Somebody else was faster.
-                    Err(ConfigError::TopicExists) => {
-                        self.find_topic(name).ok_or(PublishError::TopicDeleted)?
-                    }
-                    Err(ConfigError::Unavailable(error)) => return Err(error),
-                    Err(_) => return Err(PublishError::Closed),
-                }
-            }
+            // Under the control mutex nobody else is faster.
+            None => match self.make_topic(&mut control, name, self.settings.topic.partitions(1)) {
+                Ok(entry) => entry,
+                Err(ConfigError::Unavailable(error)) => return Err(error),
+                Err(_) => return Err(PublishError::Closed),
+            },
         };
         Ok(Topic::new(Arc::clone(&self.engine), entry))
     }
@@ -262,7 +269,7 @@ impl Registry {
                 drop(control);
             }
         };
-        if thread::Builder::new().name("slipring-routes".into()).spawn(merge).is_err() {
+        if threads::spawn("slipring-routes".into(), merge).is_err() {
             // The next change tries again; until then routing is slower, not wrong.
             self.merging.store(false, Ordering::Release);
         }
@@ -330,15 +337,24 @@ impl Registry {
         if self.engine.is_closed() {
             return Err(SubscribeError::Closed);
         }
-        if let Some(name) = &inbox.name {
-            if control.names.contains_key(name) {
-                return Err(SubscribeError::NameInUse);
-            }
-            control.names.insert(name.clone(), inbox.id);
+        if inbox.name.as_ref().is_some_and(|name| control.find(name).is_some()) {
+            return Err(SubscribeError::NameInUse);
         }
-        let known = Known { inbox: Arc::clone(inbox), task, acks, is_offline: false };
-        control.subscriptions.insert(inbox.id, known);
+        control.insert(Known { inbox: Arc::clone(inbox), task, acks, is_offline: false });
         Ok(control)
+    }
+
+    /// Notes who handles what comes for a subscription that was attached to. False if it has been
+    /// taken over or deleted since, or the broker has closed: nobody would end the task.
+    pub(crate) fn note_task(&self, task: &Arc<Task>) -> bool {
+        let mut control = self.control();
+        match control.subscriptions.get_mut(&task.inbox.id) {
+            Some(known) if !self.engine.is_closed() => {
+                known.task = Some(Arc::downgrade(task));
+                true
+            }
+            _ => false,
+        }
     }
 
     /// The number that the next subscription or inbox gets.
@@ -348,28 +364,22 @@ impl Registry {
         control.last_id
     }
 
-    /// Gives a subscription that settles later another inbox, which has no consumer yet: from where
-    /// it was, or from `start` on. The old one gets nothing any more; whoever has it ends it.
-    /// `None` if it is not there any more.
+    /// Gives a subscription that settles later another inbox: from where it was, or from `start`
+    /// on. The old one gets nothing any more; whoever has it ends it. With `is_offline` the next
+    /// one has no consumer until somebody opens it. `None` if the subscription is not there any
+    /// more, or the broker has closed: nobody would close the next inbox.
     pub(crate) fn succeed(
         self: &Arc<Self>,
         inbox: &Arc<Inbox>,
         acks: &Acks,
         start: Option<Start>,
+        is_offline: bool,
     ) -> Result<Option<Successor>, StoreFault> {
-        let shards = self.engine.shards.len();
         let interest = match start {
             Some(start) => start.limit(&inbox.interest, self.engine.clock.unix_us()),
             None => inbox.interest.again(),
         };
-        let next = Arc::new(Inbox::new(
-            self.next_id(),
-            inbox.name.clone(),
-            interest,
-            Queue { overflow: inbox.overflow, delivery: inbox.delivery, capacity: inbox.capacity },
-            shards,
-            inbox.began_us,
-        ));
+        let next = Arc::new(inbox.again(self.next_id(), interest));
         // Asks the filter, so no lock is held.
         let replays = start.map(|start| self.replays(&next, start));
         // Written down first: if that fails, nothing has changed.
@@ -382,7 +392,7 @@ impl Registry {
             self.move_subscription(acks, name, *start, &floors)?;
         }
         let mut control = self.control();
-        if control.subscriptions.remove(&inbox.id).is_none() {
+        if self.engine.is_closed() || control.subscriptions.remove(&inbox.id).is_none() {
             return Ok(None);
         }
         // Heads first: a shard that has no lane afterwards has had nothing below for it.
@@ -399,20 +409,16 @@ impl Registry {
             Some(cursors.map(|cursor| Replay { cursor, scan: Scan::default() }).collect())
         });
         let acks = Arc::new(acks.succeed_to(Arc::clone(&next), left, start.is_some()));
-        if let Some(name) = &next.name {
-            control.names.insert(name.clone(), next.id);
-        }
-        let known = Known {
+        control.insert(Known {
             inbox: Arc::clone(&next),
             task: None,
             acks: Some(Arc::clone(&acks)),
-            is_offline: true,
-        };
-        control.subscriptions.insert(next.id, known);
+            is_offline,
+        });
         self.begin_instead(control, &next, replays, Some(inbox));
         acks.note_unsettled();
         // Its consumer may keep it for as long as it likes.
-        self.silence(inbox);
+        self.engine.silence(inbox);
         drop(moved);
         Ok(Some((next, acks)))
     }
@@ -425,13 +431,6 @@ impl Registry {
         }
     }
 
-    /// Nothing comes to `inbox` any more, nor does anything wait for what it has not read.
-    pub(crate) fn silence(&self, inbox: &Inbox) {
-        for shard in &self.engine.shards {
-            shard.baton.run(|core| core.end_inbox(inbox));
-        }
-    }
-
     /// Ends an inbox that has had no consumer, and has no place in the routes any more.
     pub(crate) fn end_offline(&self, inbox: &Arc<Inbox>) {
         inbox.advance(InboxState::Ended);
@@ -441,10 +440,10 @@ impl Registry {
     /// The consumer of `inbox` is gone: a subscription that has a name and settles later goes on
     /// without one, any other ends.
     pub(crate) fn leave(self: &Arc<Self>, inbox: &Arc<Inbox>, acks: Option<&Acks>) {
-        match acks.filter(|_| inbox.name.is_some() && !self.engine.is_closed()) {
+        match acks.filter(|_| inbox.name.is_some()) {
             // Nothing is written down where it goes on where it was.
-            Some(acks) => _ = self.succeed(inbox, acks, None),
-            None => self.unroute(inbox),
+            Some(acks) if matches!(self.succeed(inbox, acks, None, true), Ok(Some(_))) => {}
+            _ => self.unroute(inbox),
         }
     }
 

@@ -6,7 +6,6 @@ use crate::config::{DeliveryMode, Start};
 use crate::error::{ConfigError, PublishError};
 use crate::inbox::InboxState;
 use crate::letters::DeadLetters;
-use crate::registry::Control;
 use crate::sync::Arc;
 use std::time::Instant;
 
@@ -51,9 +50,8 @@ impl Broker {
         name: &str,
     ) -> Result<SubscriptionDescription, ConfigError> {
         self.inner.engine.check()?;
-        let control = self.inner.control();
-        let id = control.names.get(name).ok_or(ConfigError::UnknownSubscription)?;
-        let known = control.subscriptions.get(id).ok_or(ConfigError::UnknownSubscription)?;
+        let mut control = self.inner.control();
+        let known = control.find(name).ok_or(ConfigError::UnknownSubscription)?;
         Ok(SubscriptionDescription {
             name: name.to_owned(),
             patterns: known.inbox.interest.patterns.iter().map(ToString::to_string).collect(),
@@ -73,9 +71,8 @@ impl Broker {
     pub fn delete_subscription(&self, name: &str) -> Result<(), ConfigError> {
         self.inner.engine.check()?;
         let (inbox, task, acks, was_offline) = {
-            let control = self.inner.control();
-            let id = control.names.get(name).ok_or(ConfigError::UnknownSubscription)?;
-            let known = control.subscriptions.get(id).ok_or(ConfigError::UnknownSubscription)?;
+            let mut control = self.inner.control();
+            let known = control.find(name).ok_or(ConfigError::UnknownSubscription)?;
             let task = known.task.as_ref().and_then(std::sync::Weak::upgrade);
             (Arc::clone(&known.inbox), task, known.acks.clone(), known.is_offline)
         };
@@ -85,7 +82,7 @@ impl Broker {
             forgotten.map_err(PublishError::from)?;
         }
         self.inner.unroute(&inbox);
-        self.inner.silence(&inbox);
+        self.inner.engine.silence(&inbox);
         if let Some(acks) = acks {
             acks.hand_over();
         }
@@ -103,14 +100,12 @@ impl Broker {
     ///
     /// # Errors
     /// [`ConfigError::UnknownSubscription`], [`ConfigError::SubscriptionInUse`],
-    /// [`ConfigError::AtMostOnce`].
+    /// [`ConfigError::AtMostOnce`]; [`ConfigError::Unavailable`], also when the broker has closed.
     pub fn seek_subscription(&self, name: &str, start: Start) -> Result<(), ConfigError> {
         self.inner.engine.check()?;
         let (inbox, acks) = {
             let mut control = self.inner.control();
-            let Control { names, subscriptions, .. } = &mut *control;
-            let id = names.get(name).ok_or(ConfigError::UnknownSubscription)?;
-            let known = subscriptions.get_mut(id).ok_or(ConfigError::UnknownSubscription)?;
+            let known = control.find(name).ok_or(ConfigError::UnknownSubscription)?;
             let acks = known.acks.clone().ok_or(ConfigError::AtMostOnce)?;
             // Nobody else becomes its consumer meanwhile.
             if !std::mem::take(&mut known.is_offline) {
@@ -118,14 +113,18 @@ impl Broker {
             }
             (Arc::clone(&known.inbox), acks)
         };
-        let sought = self.inner.succeed(&inbox, &acks, Some(start)).map_err(|fault| {
+        let sought = self.inner.succeed(&inbox, &acks, Some(start), true).map_err(|fault| {
             // Nothing has changed: it may have a consumer again.
             if let Some(known) = self.inner.control().subscriptions.get_mut(&inbox.id) {
                 known.is_offline = true;
             }
             PublishError::from(fault)
         })?;
-        sought.ok_or(ConfigError::UnknownSubscription)?;
+        if sought.is_none() {
+            let is_closed = self.inner.engine.is_closed();
+            let closed = ConfigError::Unavailable(PublishError::Closed);
+            return Err(if is_closed { closed } else { ConfigError::UnknownSubscription });
+        }
         self.inner.end_offline(&inbox);
         Ok(())
     }
@@ -136,9 +135,8 @@ impl Broker {
     /// [`ConfigError::UnknownSubscription`], [`ConfigError::AtMostOnce`].
     pub fn acker(&self, name: &str) -> Result<Acker, ConfigError> {
         self.inner.engine.check()?;
-        let control = self.inner.control();
-        let id = control.names.get(name).ok_or(ConfigError::UnknownSubscription)?;
-        let known = control.subscriptions.get(id).ok_or(ConfigError::UnknownSubscription)?;
+        let mut control = self.inner.control();
+        let known = control.find(name).ok_or(ConfigError::UnknownSubscription)?;
         known.acks.as_ref().map(Acker::new).ok_or(ConfigError::AtMostOnce)
     }
 
