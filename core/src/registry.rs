@@ -82,6 +82,14 @@ impl Control {
     }
 }
 
+/// What came of giving a subscription another inbox.
+pub(crate) struct Succession {
+    /// Of the next inbox.
+    pub(crate) acks: Arc<Acks>,
+    /// Who handled what came to the one before.
+    pub(crate) before: Option<Weak<Task>>,
+}
+
 /// What [`Broker::close`](crate::Broker::close) left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -189,11 +197,18 @@ impl Registry {
 
     /// Takes `inbox` out of the routes and out of what the broker knows.
     pub(crate) fn unroute(self: &Arc<Self>, inbox: &Inbox) {
-        let mut control = self.control();
-        if control.subscriptions.remove(&inbox.id).is_none() {
-            // It has been done, and the name may be somebody else's by now.
-            return;
-        }
+        self.forget(self.control(), inbox.id);
+    }
+
+    /// The same under the control mutex; what was known. `None` if it has been done: then the name
+    /// may be somebody else's by now.
+    pub(crate) fn forget(
+        self: &Arc<Self>,
+        mut control: MutexGuard<'_, Control>,
+        id: u64,
+    ) -> Option<Known> {
+        let known = control.subscriptions.remove(&id)?;
+        let inbox = &known.inbox;
         let mut routes = Routes::clone(&self.routing.load());
         for pattern in &inbox.interest.patterns {
             routes = routes.remove(pattern, inbox.id);
@@ -203,6 +218,7 @@ impl Registry {
             control.names.remove(name);
         }
         self.merge_routes(control);
+        Some(known)
     }
 
     /// Merges the routes if there are many changes since the last time.
@@ -335,7 +351,7 @@ impl Registry {
         acks: &Acks,
         start: Option<Start>,
         is_offline: bool,
-    ) -> Option<(Arc<Inbox>, Arc<Acks>)> {
+    ) -> Option<Succession> {
         let interest = match start {
             Some(start) => start.limit(&inbox.interest, self.engine.clock.unix_us()),
             None => inbox.interest.again(),
@@ -347,7 +363,7 @@ impl Registry {
         if self.engine.is_closed() {
             return None;
         }
-        control.subscriptions.remove(&inbox.id)?;
+        let before = control.subscriptions.remove(&inbox.id)?;
         // Heads first: a shard that has no lane afterwards has had nothing below for it.
         let heads: Vec<u64> = self.engine.shards.iter().map(|shard| shard.log.head()).collect();
         let left = acks.hand_over();
@@ -372,7 +388,7 @@ impl Registry {
         acks.note_unsettled();
         // Its consumer may keep it for as long as it likes.
         self.engine.silence(inbox);
-        Some((next, acks))
+        Some(Succession { acks, before: before.task })
     }
 
     /// Ends an inbox that has had no consumer, and has no place in the routes any more.

@@ -299,16 +299,16 @@ impl<'a> SubscriptionBuilder<'a> {
             if !self.takes_over {
                 return Err(SubscribeError::NameInUse);
             }
-            let inbox = Arc::clone(&known.inbox);
-            let before = known.task.take().and_then(|task| task.upgrade());
             drop(control);
-            // Whoever comes first: then it is offline, or somebody else's.
-            registry.succeed(&inbox, &acks, None, true);
-            match before {
+            // If others come first, it is offline then, or somebody else's.
+            let Some(succession) = registry.succeed(&acks.inbox, &acks, None, true) else {
+                continue;
+            };
+            match succession.before.and_then(|task| task.upgrade()) {
                 Some(task) => _ = task.end(Some(Instant::now())),
                 None => {
-                    inbox.advance(InboxState::Disconnected);
-                    inbox.wake_all();
+                    acks.inbox.advance(InboxState::Disconnected);
+                    acks.inbox.wake_all();
                 }
             }
         }
@@ -469,8 +469,8 @@ impl Home for Weak<Registry> {
 
     fn seek(&self, inbox: &Arc<Inbox>, acks: &Acks, start: Start) -> Option<Receiver> {
         let registry = self.upgrade()?;
-        let (inbox, acks) = registry.succeed(inbox, acks, Some(start), false)?;
-        Some(receiver_of(&registry, &inbox, Some(acks), false))
+        let acks = registry.succeed(inbox, acks, Some(start), false)?.acks;
+        Some(receiver_of(&registry, &Arc::clone(&acks.inbox), Some(acks), false))
     }
 }
 
