@@ -75,8 +75,6 @@ pub(crate) struct Known {
     pub(crate) is_offline: bool,
 }
 
-/// The next inbox of a subscription, and what settles its messages.
-pub(crate) type Successor = (Arc<Inbox>, Arc<Acks>);
 impl Control {
     /// The subscription `name`.
     pub(crate) fn find(&mut self, name: &str) -> Option<&mut Known> {
@@ -91,6 +89,14 @@ impl Control {
         }
         self.subscriptions.insert(*id, known);
     }
+}
+
+/// What came of giving a subscription another inbox.
+pub(crate) struct Succession {
+    /// Of the next inbox.
+    pub(crate) acks: Arc<Acks>,
+    /// Who handled what came to the one before.
+    pub(crate) before: Option<Weak<Task>>,
 }
 
 /// What [`Broker::close`](crate::Broker::close) left.
@@ -227,11 +233,18 @@ impl Registry {
 
     /// Takes `inbox` out of the routes and out of what the broker knows.
     pub(crate) fn unroute(self: &Arc<Self>, inbox: &Inbox) {
-        let mut control = self.control();
-        if control.subscriptions.remove(&inbox.id).is_none() {
-            // It has been done, and the name may be somebody else's by now.
-            return;
-        }
+        self.forget(self.control(), inbox.id);
+    }
+
+    /// The same under the control mutex; what was known. `None` if it has been done: then the name
+    /// may be somebody else's by now.
+    pub(crate) fn forget(
+        self: &Arc<Self>,
+        mut control: MutexGuard<'_, Control>,
+        id: u64,
+    ) -> Option<Known> {
+        let known = control.subscriptions.remove(&id)?;
+        let inbox = &known.inbox;
         let mut routes = Routes::clone(&self.routing.load());
         for pattern in &inbox.interest.patterns {
             routes = routes.remove(pattern, inbox.id);
@@ -241,6 +254,7 @@ impl Registry {
             control.names.remove(name);
         }
         self.merge_routes(control);
+        Some(known)
     }
 
     /// Merges the routes if there are many changes since the last time.
@@ -374,7 +388,7 @@ impl Registry {
         acks: &Acks,
         start: Option<Start>,
         is_offline: bool,
-    ) -> Result<Option<Successor>, StoreFault> {
+    ) -> Result<Option<Succession>, StoreFault> {
         let interest = match start {
             Some(start) => start.limit(&inbox.interest, self.engine.clock.unix_us()),
             None => inbox.interest.again(),
@@ -392,9 +406,10 @@ impl Registry {
             self.move_subscription(acks, name, *start, &floors)?;
         }
         let mut control = self.control();
-        if self.engine.is_closed() || control.subscriptions.remove(&inbox.id).is_none() {
+        if self.engine.is_closed() {
             return Ok(None);
         }
+        let Some(before) = control.subscriptions.remove(&inbox.id) else { return Ok(None) };
         // Heads first: a shard that has no lane afterwards has had nothing below for it.
         let heads: Vec<u64> = self.engine.shards.iter().map(|shard| shard.log.head()).collect();
         let left = acks.hand_over();
@@ -420,7 +435,7 @@ impl Registry {
         // Its consumer may keep it for as long as it likes.
         self.engine.silence(inbox);
         drop(moved);
-        Ok(Some((next, acks)))
+        Ok(Some(Succession { acks, before: before.task }))
     }
 
     /// Where a subscription begins in each shard that begins with `replays`, or now.

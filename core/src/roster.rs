@@ -6,6 +6,7 @@ use crate::config::{DeliveryMode, Start};
 use crate::error::{ConfigError, PublishError};
 use crate::inbox::InboxState;
 use crate::letters::DeadLetters;
+use crate::registry::Known;
 use crate::sync::Arc;
 use std::time::Instant;
 
@@ -70,26 +71,25 @@ impl Broker {
     /// [`ConfigError::UnknownSubscription`].
     pub fn delete_subscription(&self, name: &str) -> Result<(), ConfigError> {
         self.inner.engine.check()?;
-        let (inbox, task, acks, was_offline) = {
-            let mut control = self.inner.control();
-            let known = control.find(name).ok_or(ConfigError::UnknownSubscription)?;
-            let task = known.task.as_ref().and_then(std::sync::Weak::upgrade);
-            (Arc::clone(&known.inbox), task, known.acks.clone(), known.is_offline)
-        };
-        if let Some(acks) = &acks {
+        let acks = self.inner.control().find(name).and_then(|known| known.acks.clone());
+        if let Some(acks) = acks {
             // Written down first: if that fails, nothing has changed.
-            let forgotten = self.inner.forget_subscription(name, acks);
+            let forgotten = self.inner.forget_subscription(name, &acks);
             forgotten.map_err(PublishError::from)?;
         }
-        self.inner.unroute(&inbox);
+        let mut control = self.inner.control();
+        let id = control.find(name).map(|known| known.inbox.id);
+        let known = id.and_then(|id| self.inner.forget(control, id));
+        let Known { inbox, task, acks, is_offline } =
+            known.ok_or(ConfigError::UnknownSubscription)?;
         self.inner.engine.silence(&inbox);
         if let Some(acks) = acks {
             acks.hand_over();
         }
         inbox.advance(InboxState::Disconnected);
-        match task {
+        match task.and_then(|task| task.upgrade()) {
             Some(task) => _ = task.end(Some(Instant::now())),
-            None if was_offline => self.inner.end_offline(&inbox),
+            None if is_offline => self.inner.end_offline(&inbox),
             None => inbox.wake_all(),
         }
         Ok(())
@@ -121,9 +121,16 @@ impl Broker {
             PublishError::from(fault)
         })?;
         if sought.is_none() {
-            let is_closed = self.inner.engine.is_closed();
-            let closed = ConfigError::Unavailable(PublishError::Closed);
-            return Err(if is_closed { closed } else { ConfigError::UnknownSubscription });
+            if self.inner.engine.is_closed() {
+                return Err(ConfigError::Unavailable(PublishError::Closed));
+            }
+            let is_there = self.inner.control().find(name).is_some();
+            // Somebody has deleted it, or taken it over.
+            return Err(if is_there {
+                ConfigError::SubscriptionInUse
+            } else {
+                ConfigError::UnknownSubscription
+            });
         }
         self.inner.end_offline(&inbox);
         Ok(())

@@ -14,7 +14,7 @@ use crate::inbox::{Inbox, InboxState, Queue};
 use crate::interest::{FilterFn, Interest, Selector, is_inside_filter, outside_filters};
 use crate::message::Message;
 use crate::metrics::SubscriptionMetrics;
-use crate::registry::Registry;
+use crate::registry::{Registry, Succession};
 use crate::store::meta::SubscriptionRecord;
 use crate::subscription::{Home, Receiver, Subscription};
 use crate::sync::Arc;
@@ -302,16 +302,15 @@ impl<'a> SubscriptionBuilder<'a> {
             if !self.takes_over {
                 return Err(SubscribeError::NameInUse);
             }
-            let inbox = Arc::clone(&known.inbox);
-            let before = known.task.take().and_then(|task| task.upgrade());
             drop(control);
-            // Whoever comes first: then it is offline, or somebody else's.
-            let _ = registry.succeed(&inbox, &acks, None, true);
-            match before {
+            // If others come first, it is offline then, or somebody else's.
+            let succession = registry.succeed(&acks.inbox, &acks, None, true);
+            let Ok(Some(succession)) = succession else { continue };
+            match succession.before.and_then(|task| task.upgrade()) {
                 Some(task) => _ = task.end(Some(Instant::now())),
                 None => {
-                    inbox.advance(InboxState::Disconnected);
-                    inbox.wake_all();
+                    acks.inbox.advance(InboxState::Disconnected);
+                    acks.inbox.wake_all();
                 }
             }
         }
@@ -509,7 +508,9 @@ impl Home for Weak<Registry> {
     ) -> Result<Option<Receiver>, StoreFault> {
         let Some(registry) = self.upgrade() else { return Ok(None) };
         let sought = registry.succeed(inbox, acks, Some(start), false)?;
-        Ok(sought.map(|(inbox, acks)| receiver_of(&registry, &inbox, Some(acks), false)))
+        Ok(sought.map(|Succession { acks, .. }| {
+            receiver_of(&registry, &Arc::clone(&acks.inbox), Some(acks), false)
+        }))
     }
 }
 
