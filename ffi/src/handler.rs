@@ -3,14 +3,14 @@
 
 use crate::broker::slipring_broker;
 use crate::callback::{
-    User, is_inside_filter, slipring_failed_fn, slipring_handler_fn, slipring_lagged_fn,
-    slipring_user_free_fn,
+    User, slipring_failed_fn, slipring_handler_fn, slipring_lagged_fn, slipring_user_free_fn,
 };
 use crate::last_error::Failure;
 use crate::options::{slipring_subscription_options, time};
 use crate::panic::entry;
 use crate::status::slipring_status;
-use slipring_core::{HandlerSubscription, UnsubscribeError};
+use slipring_core::internals::is_inside_filter;
+use slipring_core::{HandlerSubscription, UnsubscribeError, UnsubscribeReason};
 use std::ffi::{c_char, c_void};
 use std::fmt;
 use std::sync::Arc;
@@ -185,22 +185,24 @@ pub unsafe extern "C" fn slipring_handler_subscription_unsubscribe(
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
         entry(|c| {
-            if is_inside_filter() {
-                return Err(Failure::error(
-                    slipring_status::SLIPRING_EFILTERING,
-                    "a filter function may not wait for a handler",
-                ));
-            }
             let back = c.out(subscription, "subscription")?;
             let handle =
                 c.take(subscription).ok_or_else(|| Failure::invalid("subscription is NULL"))?;
+            let ended_before = handle.ended;
             let ended = match time(timeout_ns) {
                 None => handle.subscription.unsubscribe(),
                 Some(timeout) => handle.subscription.unsubscribe_timeout(timeout),
             };
-            ended.map_err(|UnsubscribeError { subscription, .. }| {
-                back.give(slipring_handler_subscription { subscription, ended: true });
-                Failure::outcome(slipring_status::SLIPRING_TIMEOUT)
+            ended.map_err(|UnsubscribeError { reason, subscription }| {
+                let ended = ended_before || reason == UnsubscribeReason::Running;
+                back.give(slipring_handler_subscription { subscription, ended });
+                match reason {
+                    UnsubscribeReason::InsideFilter => Failure::error(
+                        slipring_status::SLIPRING_EFILTERING,
+                        "a filter function may not wait for a handler",
+                    ),
+                    _ => Failure::outcome(slipring_status::SLIPRING_TIMEOUT),
+                }
             })
         })
     }
@@ -221,4 +223,73 @@ pub unsafe extern "C" fn slipring_handler_subscription_detach(
             Ok(())
         })
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use slipring_core::{Broker, Message};
+    use std::ptr::{null, null_mut};
+    use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+    unsafe extern "C" fn nothing(
+        _: *mut c_void,
+        _: *const crate::message::slipring_message,
+    ) -> i32 {
+        0
+    }
+
+    fn handler(broker: &slipring_broker) -> *mut slipring_handler_subscription {
+        let handler = slipring_handler {
+            handle: Some(nothing),
+            lagged: None,
+            failed: None,
+            user: null_mut(),
+            user_free: None,
+        };
+        let mut subscription = null_mut();
+        // SAFETY: everything lives for the call.
+        let status = unsafe {
+            slipring_broker_subscribe_handler(
+                broker,
+                c"none".as_ptr(),
+                4,
+                null(),
+                &raw const handler,
+                &raw mut subscription,
+            )
+        };
+        assert_eq!(status, slipring_status::SLIPRING_OK);
+        subscription
+    }
+
+    /// A broker may be shared with Rust code, which has filters of its own.
+    #[test]
+    fn a_filter_of_rust_may_not_wait_for_a_handler() {
+        static HANDLER: AtomicPtr<slipring_handler_subscription> = AtomicPtr::new(null_mut());
+        static ASKED: AtomicU64 = AtomicU64::new(0);
+        let broker = slipring_broker::from(Broker::builder().build().unwrap());
+        HANDLER.store(handler(&broker), Ordering::Relaxed);
+        let filter = |_: &Message<'_>| {
+            let mut handler = HANDLER.load(Ordering::Relaxed);
+            for timeout_ns in [0, u64::MAX] {
+                // SAFETY: the handle is there, and nobody else uses it.
+                let status = unsafe {
+                    slipring_handler_subscription_unsubscribe(&raw mut handler, timeout_ns)
+                };
+                assert_eq!(status, slipring_status::SLIPRING_EFILTERING);
+            }
+            HANDLER.store(handler, Ordering::Relaxed);
+            ASKED.fetch_add(1, Ordering::Relaxed);
+            true
+        };
+        let subscription = broker.broker.subscription("in").filter_fn(filter).open().unwrap();
+        broker.broker.publish("in", b"x").unwrap();
+        assert_eq!(ASKED.load(Ordering::Relaxed), 1);
+        drop(subscription);
+        let mut handler = HANDLER.load(Ordering::Relaxed);
+        // SAFETY: the handle is there, and nobody else uses it.
+        unsafe { slipring_handler_subscription_free(&raw mut handler) };
+        assert!(handler.is_null());
+    }
 }
