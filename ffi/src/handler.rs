@@ -9,7 +9,6 @@ use crate::last_error::Failure;
 use crate::options::{slipring_subscription_options, time};
 use crate::panic::entry;
 use crate::status::slipring_status;
-use slipring_core::internals::is_inside_filter;
 use slipring_core::{HandlerSubscription, UnsubscribeError, UnsubscribeReason};
 use std::ffi::{c_char, c_void};
 use std::fmt;
@@ -46,8 +45,6 @@ pub struct slipring_handler {
 #[derive(Debug)]
 pub struct slipring_handler_subscription {
     subscription: HandlerSubscription,
-    /// It was unsubscribed from, and its handler was still running.
-    ended: bool,
 }
 
 /// A handler's failure: the number that it returned.
@@ -111,7 +108,7 @@ pub unsafe extern "C" fn slipring_broker_subscribe_handler(
                     returned => Err(Returned(returned)),
                 })
             })?;
-            out.give(slipring_handler_subscription { subscription, ended: false });
+            out.give(slipring_handler_subscription { subscription });
             Ok(())
         })
     }
@@ -162,13 +159,10 @@ pub unsafe extern "C" fn slipring_handler_subscription_free(
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
         entry(|c| {
-            match c.take(subscription) {
-                // Dropping it would not wait any more.
-                Some(handle) if handle.ended && !is_inside_filter() => {
-                    // Refused inside filters alone.
-                    drop(handle.subscription.unsubscribe());
-                }
-                handle => drop(handle),
+            if let Some(handle) = c.take(subscription) {
+                // Not only dropped: that does not wait where unsubscribing has timed out before. From
+                // inside a filter it is refused, and dropped all the same.
+                drop(handle.subscription.unsubscribe());
             }
             Ok(())
         })
@@ -188,14 +182,12 @@ pub unsafe extern "C" fn slipring_handler_subscription_unsubscribe(
             let back = c.out(subscription, "subscription")?;
             let handle =
                 c.take(subscription).ok_or_else(|| Failure::invalid("subscription is NULL"))?;
-            let ended_before = handle.ended;
             let ended = match time(timeout_ns) {
                 None => handle.subscription.unsubscribe(),
                 Some(timeout) => handle.subscription.unsubscribe_timeout(timeout),
             };
             ended.map_err(|UnsubscribeError { reason, subscription }| {
-                let ended = ended_before || reason == UnsubscribeReason::Running;
-                back.give(slipring_handler_subscription { subscription, ended });
+                back.give(slipring_handler_subscription { subscription });
                 match reason {
                     UnsubscribeReason::InsideFilter => Failure::error(
                         slipring_status::SLIPRING_EFILTERING,
