@@ -180,21 +180,21 @@ pub unsafe extern "C" fn slipring_handler_subscription_unsubscribe(
     unsafe {
         entry(|c| {
             let back = c.out(subscription, "subscription")?;
-            let handle =
+            let mut handle =
                 c.take(subscription).ok_or_else(|| Failure::invalid("subscription is NULL"))?;
             let ended = match time(timeout_ns) {
                 None => handle.subscription.unsubscribe(),
                 Some(timeout) => handle.subscription.unsubscribe_timeout(timeout),
             };
-            ended.map_err(|UnsubscribeError { reason, subscription }| {
-                back.give(slipring_handler_subscription { subscription });
-                match reason {
-                    UnsubscribeReason::InsideFilter => Failure::error(
-                        slipring_status::SLIPRING_EFILTERING,
-                        "a filter function may not wait for a handler",
-                    ),
-                    _ => Failure::outcome(slipring_status::SLIPRING_TIMEOUT),
-                }
+            let Err(UnsubscribeError { reason, subscription }) = ended else { return Ok(()) };
+            handle.subscription = subscription;
+            back.give_box(handle);
+            Err(match reason {
+                UnsubscribeReason::InsideFilter => Failure::error(
+                    slipring_status::SLIPRING_EFILTERING,
+                    "a filter function may not wait for a handler",
+                ),
+                _ => Failure::outcome(slipring_status::SLIPRING_TIMEOUT),
             })
         })
     }
@@ -264,14 +264,15 @@ mod tests {
         HANDLER.store(handler(&broker), Ordering::Relaxed);
         let filter = |_: &Message<'_>| {
             let mut handler = HANDLER.load(Ordering::Relaxed);
+            let before = handler;
             for timeout_ns in [0, u64::MAX] {
                 // SAFETY: the handle is there, and nobody else uses it.
                 let status = unsafe {
                     slipring_handler_subscription_unsubscribe(&raw mut handler, timeout_ns)
                 };
                 assert_eq!(status, slipring_status::SLIPRING_EFILTERING);
+                assert_eq!(handler, before, "it stays where it is");
             }
-            HANDLER.store(handler, Ordering::Relaxed);
             ASKED.fetch_add(1, Ordering::Relaxed);
             true
         };

@@ -69,12 +69,13 @@ pub unsafe extern "C" fn slipring_loan_commit(
         entry(|c| {
             let receipt = c.optional_out(receipt, "receipt")?;
             let back = c.out(loan, "loan")?;
-            let handle = c.take(loan).ok_or_else(|| Failure::invalid("loan is NULL"))?;
-            let slipring_loan { loan, log } = *handle;
-            match log.during(|| loan.commit()) {
+            let mut handle = c.take(loan).ok_or_else(|| Failure::invalid("loan is NULL"))?;
+            let loan = handle.loan;
+            match handle.log.during(|| loan.commit()) {
                 Ok(published) => receipt.write(published.into()),
                 Err(CommitError { reason, loan }) => {
-                    back.give(slipring_loan { loan, log });
+                    handle.loan = loan;
+                    back.give_box(handle);
                     return Err(reason.into());
                 }
             }
