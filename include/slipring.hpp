@@ -1709,7 +1709,8 @@ class Broker {
         return metrics;
     }
 
-    // Figures of the subscription with this number. Errors: no_such_subscription.
+    // Figures of the subscription with this number. Errors: no_such_subscription, inside_filter,
+    // forked.
     Returns<SubscriptionMetrics> subscription_metrics(std::uint64_t id) const {
         SubscriptionMetrics metrics = {};
         return detail::give<SubscriptionMetrics>(

@@ -258,9 +258,13 @@ static void detached_handlers_run_until_the_broker_closes(void) {
 static int32_t calls_the_broker(void *user, const slipring_message *message) {
     State *state = (State *)user;
     slipring_subscription *sub = NULL;
+    slipring_subscription_metrics figures;
     (void)message;
     CHECK(slipring_broker_publish(state->broker, SLIPRING_TEXT("in"), SLIPRING_BYTES("x"), NULL) ==
           SLIPRING_EFILTERING);
+    CHECK(slipring_broker_subscription_metrics(state->broker,
+                                               slipring_handler_subscription_id(state->own),
+                                               &figures, sizeof figures) == SLIPRING_EFILTERING);
     CHECK(slipring_broker_subscribe(state->broker, SLIPRING_TEXT("in"), NULL, &sub) ==
           SLIPRING_EFILTERING);
     OK(slipring_broker_close(state->broker, 0, NULL));
