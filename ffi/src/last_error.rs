@@ -80,11 +80,9 @@ fn read<R>(f: impl FnOnce(&LastError) -> R) -> Option<R> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_last_error(buffer: *mut c_char, buffer_len: usize) -> usize {
     guarded(0, || {
-        read(|last| {
-            // SAFETY: the caller gives a buffer of that length, or NULL.
-            unsafe { handle::copy_text(&last.text, buffer, buffer_len) }
-        })
-        .unwrap_or(0)
+        // SAFETY: the caller gives a buffer of that length, or NULL.
+        let copy = |text: &str| unsafe { handle::copy_text(text, buffer, buffer_len) };
+        read(|last| copy(&last.text)).unwrap_or_else(|| copy(""))
     })
 }
 
@@ -94,4 +92,30 @@ pub unsafe extern "C" fn slipring_last_error(buffer: *mut c_char, buffer_len: us
 #[unsafe(no_mangle)]
 pub extern "C" fn slipring_last_error_position() -> usize {
     guarded(usize::MAX, || read(|last| last.position).flatten().unwrap_or(usize::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt;
+
+    /// Asks for the last error while it is being written.
+    struct Asking<'a>(&'a RefCell<[u8; 4]>);
+
+    impl Display for Asking<'_> {
+        fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            let mut buffer = self.0.borrow_mut();
+            // SAFETY: the buffer is as long as said.
+            let len = unsafe { slipring_last_error(buffer.as_mut_ptr().cast(), buffer.len()) };
+            assert_eq!(len, 0);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn where_the_text_cannot_be_read_an_empty_one_is_left() {
+        let buffer = RefCell::new(*b"old!");
+        set(Asking(&buffer), None);
+        assert_eq!(buffer.into_inner()[0], 0);
+    }
 }
