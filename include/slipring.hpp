@@ -140,8 +140,7 @@ class Error
 
     Status status() const noexcept { return status_; }
 
-    // The byte of a name, a pattern or a filter at which it breaks the rules, or the index in an
-    // array.
+    // The byte of a text at which it breaks the rules: of a name, a pattern or a filter.
     std::optional<std::size_t> position() const noexcept { return position_; }
 
 #ifdef SLIPRING_NO_EXCEPTIONS
@@ -449,8 +448,8 @@ class Message {
         return id;
     }
 
-    // Keeps it past the time for which it is valid, without copying it: 256 KiB of memory around
-    // it, or the message alone if it is larger, stay until the last one kept of them is destroyed.
+    // Keeps it past the time for which it is valid, without copying it: 64 KiB of memory around it,
+    // or the message alone if it is larger, stay until the last one kept of them is destroyed.
     Returns<OwnedMessage> keep() const;
 
     const slipring_message &raw() const noexcept { return raw_; }

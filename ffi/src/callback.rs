@@ -28,8 +28,8 @@ pub type slipring_failed_fn = Option<
     unsafe extern "C" fn(user: *mut c_void, message: *const slipring_message, returned: i32),
 >;
 
-/// Is told an event of the broker: how much it matters, a `slipring_log_level`, and what it was, as text
-/// that does not end in NUL.
+/// Is told an event of the broker: how much it matters, a `slipring_log_level`, and what it was, as
+/// text that does not end in NUL.
 pub type slipring_log_fn = Option<
     unsafe extern "C" fn(user: *mut c_void, level: u32, text: *const c_char, text_len: usize),
 >;

@@ -19,8 +19,9 @@ use std::sync::Arc;
 /// Guarantees: the functions are called one at a time, in the order of the messages, on a delivery
 /// worker or the handler's own thread, not always the same one. None of them is called any more
 /// when unsubscribing has returned. `user_free` is called exactly once, after the last of them, on
-/// any thread: also if subscribing fails, and before unsubscribing returns, except from inside the
-/// handler itself, where it follows when the handler has returned.
+/// any thread: also if subscribing fails, and before unsubscribing returns, except from inside a
+/// handler. From inside the handler itself it follows when that has returned; from inside another
+/// one it may follow a little later, so that it can wait for that one.
 ///
 /// From inside the functions everything is allowed: publish, subscribe, unsubscribe this or another
 /// subscription, close or free the broker.
@@ -150,8 +151,9 @@ pub unsafe extern "C" fn slipring_handler_subscription_queued(
 /// not run any more and is not called again. What was queued is thrown away. From inside the
 /// handler itself it returns at once. NULL, or a pointer to NULL, is no error.
 ///
-/// Waits for a running handler, except from inside a filter function. Two handlers that unsubscribe each other at the same time would
-/// wait for ever: `slipring_handler_subscription_unsubscribe` has a limit.
+/// Waits for a running handler, except from inside a filter function. Two handlers that unsubscribe
+/// each other at the same time would wait for ever: `slipring_handler_subscription_unsubscribe` has a
+/// limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_handler_subscription_free(
     subscription: *mut *mut slipring_handler_subscription,
@@ -160,8 +162,8 @@ pub unsafe extern "C" fn slipring_handler_subscription_free(
     unsafe {
         entry(|c| {
             if let Some(handle) = c.take(subscription) {
-                // Not only dropped: that does not wait where unsubscribing has timed out before. From
-                // inside a filter it is refused, and dropped all the same.
+                // Not only dropped: that does not wait where unsubscribing has timed out before.
+                // From inside a filter it is refused, and dropped all the same.
                 drop(handle.subscription.unsubscribe());
             }
             Ok(())
@@ -170,7 +172,8 @@ pub unsafe extern "C" fn slipring_handler_subscription_free(
 }
 
 /// The same, waiting for a running handler for at most `timeout_ns`. TIMEOUT if it was still
-/// running: it is not called again, and the handle stays, to be freed later. Errors: EINVAL, EFILTERING.
+/// running: it is not called again, and the handle stays, to be freed later. Errors: EINVAL,
+/// EFILTERING.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_handler_subscription_unsubscribe(
     subscription: *mut *mut slipring_handler_subscription,

@@ -23,14 +23,17 @@ impl Failure {
     /// An error with its text.
     #[cold]
     pub(crate) fn error(status: slipring_status, text: impl Display) -> Self {
-        set(text, None);
-        Self { status }
+        Self::error_at(status, None, text)
     }
 
     /// An error with its text and the place in what was given.
     #[cold]
-    pub(crate) fn error_at(status: slipring_status, position: usize, text: impl Display) -> Self {
-        set(text, Some(position));
+    pub(crate) fn error_at(
+        status: slipring_status,
+        position: Option<usize>,
+        text: impl Display,
+    ) -> Self {
+        set(text, position);
         Self { status }
     }
 
@@ -86,9 +89,9 @@ pub unsafe extern "C" fn slipring_last_error(buffer: *mut c_char, buffer_len: us
     })
 }
 
-/// The place that the last error of this thread is about: the byte of a name, a pattern or a filter
-/// expression at which it breaks the rules, or the index in an array. `SIZE_MAX` if it has none.
-/// Never fails; does not wait.
+/// The place that the last error of this thread is about: the byte of a text at which it breaks the
+/// rules, of a name, a pattern or a filter expression. `SIZE_MAX` if it has none. Never fails; does
+/// not wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn slipring_last_error_position() -> usize {
     guarded(usize::MAX, || read(|last| last.position).flatten().unwrap_or(usize::MAX))

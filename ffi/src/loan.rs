@@ -23,7 +23,8 @@ pub struct slipring_loan {
 ///
 /// The message gets its place in the order when it is committed; until then the loan delays nobody.
 /// `*payload` is valid until the loan is committed or aborted. Errors: CLOSED, EINVAL, EUTF8,
-/// EMESSAGE, EFULL (loans and kept messages take too much), ENOMEM, EFILTERING, EFORKED. Does not wait.
+/// EMESSAGE, EFULL (loans and kept messages take too much), ENOMEM, EFILTERING, EFORKED. Does not
+/// wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_topic_loan(
     topic: *const slipring_topic,
