@@ -287,10 +287,10 @@ static int32_t expect_on_time(void *user, const slipring_message *message) {
     return more != 0 ? -1 : delay > LATE_BY_MINUTES ? (int32_t)delay : 0;
 }
 
-static void count_failure(void *user, const slipring_message *message, int32_t returned) {
+static void count_failure(void *user, const slipring_message *message, int32_t returned,
+                          const char *reason, size_t reason_len) {
     Row *failing = (Row *)user;
-    (void)message;
-    (void)returned;
+    (void)message, (void)returned, (void)reason, (void)reason_len;
     pthread_mutex_lock(&failing->lock);
     failing->failed++;
     pthread_mutex_unlock(&failing->lock);

@@ -190,8 +190,10 @@ static int32_t fails_at_first(void *user, const slipring_message *message) {
     return message->offset == 0 ? -42 : 0;
 }
 
-static void told_of_failure(void *user, const slipring_message *message, int32_t returned) {
+static void told_of_failure(void *user, const slipring_message *message, int32_t returned,
+                            const char *reason, size_t reason_len) {
     CHECK(message->offset == 0 && returned == -42);
+    CHECK(SAME(reason, reason_len, "the handler returned -42"));
     add_one(&((State *)user)->failed);
 }
 
