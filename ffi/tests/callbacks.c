@@ -212,6 +212,7 @@ static void failures_and_losses_are_told(void) {
     handler.failed = told_of_failure;
     handler.lagged = told_of_loss;
     OK(slipring_subscription_options_init(&options, sizeof options));
+    options.delivery = SLIPRING_AT_MOST_ONCE;
     options.capacity_messages = 2;
     options.dedicated_thread = 1;
     options.breaker_failures = 100;
@@ -377,6 +378,7 @@ static void events_are_told_to_the_function_of_their_broker(void) {
     OK(slipring_broker_open(&options, &logged.state.broker));
     OK(slipring_broker_topic(logged.state.broker, SLIPRING_TEXT("in"), &logged.topic));
     OK(slipring_subscription_options_init(&impatient, sizeof impatient));
+    impatient.delivery = SLIPRING_AT_MOST_ONCE;
     impatient.capacity_messages = 1;
     impatient.overflow = SLIPRING_DISCONNECT;
     impatient.overflow_ns = 0;
