@@ -14,10 +14,11 @@ struct Program {
     files: &'static [(&'static str, Language)],
 }
 
-const C_PROGRAMS: [Program; 4] = [
+const C_PROGRAMS: [Program; 5] = [
     Program { name: "tour", files: &[("tour.c", C11)] },
     Program { name: "wrong", files: &[("wrong.c", C11)] },
     Program { name: "callbacks", files: &[("callbacks.c", C11)] },
+    Program { name: "acks", files: &[("acks.c", C11)] },
     Program { name: "threads", files: &[("threads.c", C11), ("other_unit.c", C11)] },
 ];
 const CXX_PROGRAMS: [Program; 5] = [
