@@ -291,13 +291,15 @@ impl Broker {
             }
             handler => {
                 let pulled = py.detach(|| builder.open()).map_err(|error| raise(py, error))?;
-                let pulled = Subscription::new(pulled, shown.clone(), function, on_lagged, &self.0);
-                let pulled = Bound::new(py, pulled)?;
-                let Some(handler) = handler else { return Ok(pulled.into_any()) };
+                let new = |on_lagged| {
+                    let new = Subscription::new(pulled, shown.clone(), function, on_lagged, &self.0);
+                    Bound::new(py, new)
+                };
+                let Some(handler) = handler else { return Ok(new(on_lagged)?.into_any()) };
+                let pulled = new(None)?.unbind();
                 let callbacks =
-                    Callbacks { handler, filter: None, on_error, on_lagged: None, patterns: shown };
-                let subscription =
-                    HandlerSubscription::on_loop(py, pulled.unbind(), callbacks, &self.0)?;
+                    Callbacks { handler, filter: None, on_error, on_lagged, patterns: shown };
+                let subscription = HandlerSubscription::on_loop(py, pulled, callbacks, &self.0)?;
                 Ok(Bound::new(py, subscription)?.into_any())
             }
         }

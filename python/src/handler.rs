@@ -213,10 +213,10 @@ impl HandlerSubscription {
         callbacks: Callbacks,
         broker: &Arc<Shared>,
     ) -> PyResult<Self> {
-        let Callbacks { handler, on_error, patterns, .. } = callbacks;
+        let Callbacks { handler, on_error, on_lagged, patterns, .. } = callbacks;
         let id = subscription.get().id;
         let run = py.import("slipring._asyncio")?.getattr("start_handler")?;
-        let task = run.call1((&subscription, handler, on_error))?.unbind();
+        let task = run.call1((&subscription, handler, on_error, on_lagged))?.unbind();
         let kind = Kind::Task(subscription, task);
         Ok(Self { kind, id, patterns, _broker: Arc::clone(broker) })
     }

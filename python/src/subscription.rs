@@ -254,7 +254,7 @@ impl Subscription {
     }
 
     fn __aiter__<'py>(this: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        this.py().import("slipring._asyncio")?.call_method1("messages", (this,))
+        this.py().import("slipring._asyncio")?.call_method1("Messages", (this,))
     }
 
     fn __enter__(this: Py<Self>) -> Py<Self> {

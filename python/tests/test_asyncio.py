@@ -107,6 +107,24 @@ def test_losses_are_raised_where_they_happened_and_the_stream_goes_on() -> None:
     run(main)
 
 
+def test_an_async_iterator_goes_on_behind_a_loss() -> None:
+    async def main(broker: Broker) -> None:
+        subscription = broker.subscribe(
+            "a", capacity=2, overflow=slipring.Overflow.DROP_OLDEST
+        )
+        broker.publish_many("a", [b"1", b"2", b"3"])
+        messages = aiter(subscription)
+        with pytest.raises(slipring.Lagged) as lagged:
+            await anext(messages)
+        assert lagged.value.count == 1
+        broker.close()
+        assert [bytes(message) async for message in messages] == [b"2", b"3"]
+        with pytest.raises(StopAsyncIteration):
+            await anext(messages)
+
+    run(main)
+
+
 def test_a_cancelled_wait_loses_no_message() -> None:
     async def main(broker: Broker) -> None:
         subscription = broker.subscribe("a")
@@ -295,6 +313,59 @@ def test_a_coroutine_handler_that_fails_is_logged_and_goes_on(
         assert record.exc_info and record.exc_info[0] is LookupError
         ((payload, error),) = told
         assert payload == b"first" and isinstance(error, LookupError)
+
+    run(main)
+
+
+@pytest.mark.parametrize("who", ["nobody", "a function", "a function that raises"])
+def test_a_coroutine_handler_goes_on_behind_a_loss(
+    who: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(broker: Broker) -> None:
+        events: list[object] = []
+        done = asyncio.Event()
+
+        async def handle(message: Message) -> None:
+            events.append(bytes(message))
+            if bytes(message) == b"last":
+                done.set()
+
+        def tell(count: int) -> None:
+            events.append(count)
+            if who == "a function that raises":
+                raise LookupError("on purpose")
+
+        on_lagged = None if who == "nobody" else tell
+        with broker.subscribe("a", handler=handle, capacity=2, on_lagged=on_lagged) as subscription:
+            broker.publish_many("a", [b"1", b"2", b"3", b"4"])
+            while subscription.queued:
+                await asyncio.sleep(0)
+            broker.publish("a", b"last")
+            await done.wait()
+        assert events == [b"1", b"2", *([] if who == "nobody" else [2]), b"last"]
+
+    with caplog.at_level(logging.ERROR, "slipring"):
+        run(main)
+    failed = [record.getMessage() for record in caplog.records if record.name == "slipring"]
+    raises = who == "a function that raises"
+    assert failed == (["an on_lagged function failed"] if raises else [])
+
+
+def test_a_coroutine_handler_ends_when_its_subscription_is_disconnected() -> None:
+    async def main(broker: Broker) -> None:
+        got: list[bytes] = []
+
+        async def handle(message: Message) -> None:
+            got.append(bytes(message))
+
+        overflow = slipring.Disconnect(0)
+        broker.subscribe("a", handler=handle, capacity=1, overflow=overflow)
+        broker.publish("a", b"1")
+        while broker.publish("a", b"").matched:
+            pass
+        (task,) = asyncio.all_tasks() - {asyncio.current_task()}
+        await task
+        assert got == [b"1"]
 
     run(main)
 
