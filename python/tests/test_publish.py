@@ -302,3 +302,18 @@ def test_objects_of_a_broker_cannot_be_pickled(broker: Broker) -> None:
     for thing in (broker, broker.topic("a"), broker.subscribe("a")):
         with pytest.raises(TypeError, match="cannot be pickled"):
             pickle.dumps(thing)
+
+
+def test_a_publish_that_finds_no_memory_for_its_receipt_has_published_once(broker: Broker) -> None:
+    testcapi = pytest.importorskip("_testcapi")
+    topic = broker.topic("a")
+    subscription = broker.subscribe("a")
+    failed = False
+    testcapi.set_nomemory(0, 1)  # the next allocation fails, and that alone
+    try:
+        topic.publish(b"x")
+    except MemoryError:
+        failed = True
+    finally:
+        testcapi.remove_mem_hooks()
+    assert failed and subscription.queued == 1
