@@ -131,18 +131,3 @@ def start_handler(
             "subscribe inside a coroutine"
         ) from None
     return loop.create_task(_handle(subscription, handler, on_error, on_lagged))
-
-
-def stop_handler(subscription: Subscription, task: asyncio.Task[None]) -> None:
-    subscription.close()
-    loop = task.get_loop()
-    try:
-        running = asyncio.get_running_loop()
-    except RuntimeError:
-        running = None
-    if task is (asyncio.current_task(loop) if running is loop else None):
-        return  # from inside the handler: it ends at the next message, which does not come
-    if running is loop:
-        task.cancel()
-    elif not loop.is_closed():
-        loop.call_soon_threadsafe(task.cancel)

@@ -285,8 +285,10 @@ impl HandlerSubscription {
 
     /// Unsubscribes: when this returns, the handler does not run any more. What was queued is thrown
     /// away. Raises `Timeout` if the handler was still running after `timeout`; it is not called
-    /// again. From inside the handler itself, and on the event loop that it runs on, it returns at
-    /// once, and the handler is not called again.
+    /// again. From inside the handler itself it returns at once, and the handler is not called again.
+    ///
+    /// A handler that is a coroutine is never waited for: it would need the event loop. Where it is
+    /// awaiting something it goes on to its end, and it is not called again.
     #[pyo3(signature = (timeout=None))]
     fn close(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<()> {
         let subscription = match &self.kind {
@@ -294,9 +296,8 @@ impl HandlerSubscription {
                 let subscription = subscription.lock_py_attached(py);
                 subscription.unwrap_or_else(PoisonError::into_inner).take()
             }
-            Kind::Task(subscription, task) => {
-                let stop = py.import("slipring._asyncio")?.getattr("stop_handler")?;
-                stop.call1((subscription, task))?;
+            Kind::Task(subscription, _) => {
+                subscription.get().close(py);
                 None
             }
         };

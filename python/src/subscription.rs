@@ -256,7 +256,7 @@ impl Subscription {
     }
 
     /// Unsubscribes. Who waits for a message meanwhile is told `Closed`.
-    fn close(&self, py: Python<'_>) {
+    pub(crate) fn close(&self, py: Python<'_>) {
         let subscription = self.lock(py).take();
         py.detach(move || drop(subscription));
     }

@@ -370,25 +370,39 @@ def test_a_coroutine_handler_ends_when_its_subscription_is_disconnected() -> Non
     run(main)
 
 
-def test_a_coroutine_handler_can_be_closed_from_anywhere() -> None:
+@pytest.mark.parametrize("where", ["on the loop", "on a thread"])
+@pytest.mark.parametrize("when", ["while it awaits", "while there is nothing"])
+def test_a_coroutine_handler_that_is_closed_ends_and_is_not_called_again(
+    where: str, when: str
+) -> None:
     async def main(broker: Broker) -> None:
-        async def handle(message: Message) -> None:
-            await asyncio.Event().wait()
+        calls: list[str] = []
+        called, go_on = asyncio.Event(), asyncio.Event()
 
-        for from_thread in (False, True):
-            subscription = broker.subscribe("a", handler=handle)
-            broker.publish("a", b"")
+        async def handle(message: Message) -> None:
+            calls.append("begun")
+            called.set()
+            await go_on.wait()
+            calls.append("ended")
+
+        subscription = broker.subscribe("a", handler=handle)
+        if when == "while it awaits":
+            broker.publish_many("a", [b"1", b"2"])
+            await called.wait()
+        else:
             await settle()
-            if from_thread:
-                closer = threading.Thread(target=subscription.close)
-                closer.start()
-                while closer.is_alive():
-                    await asyncio.sleep(0)
-            else:
-                subscription.close()
-            while len(asyncio.all_tasks()) > 1:
+        if where == "on a thread":
+            closer = threading.Thread(target=subscription.close)
+            closer.start()
+            while closer.is_alive():
                 await asyncio.sleep(0)
+        else:
+            subscription.close()
         assert broker.publish("a", b"").matched == 0
+        go_on.set()
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0)
+        assert calls == (["begun", "ended"] if when == "while it awaits" else [])
 
     run(main)
 
