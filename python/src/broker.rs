@@ -429,11 +429,6 @@ impl Broker {
         let callbacks = self.0.callbacks();
         callbacks.iter().try_for_each(|callbacks| callbacks.visit(&visit))
     }
-
-    fn __repr__(&self) -> String {
-        let shards = self.core().metrics().shards.len();
-        format!("<slipring.Broker with {shards} shards>")
-    }
 }
 
 impl Drop for Shared {

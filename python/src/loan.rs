@@ -10,8 +10,8 @@ use crate::signals::Signals;
 use pyo3::exceptions::{PyBufferError, PyRuntimeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::{PyTraverseError, PyVisit};
 use pyo3::types::PyMemoryView;
+use pyo3::{PyTraverseError, PyVisit};
 use slipring_core::{CommitError, Loan as CoreLoan};
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -129,7 +129,7 @@ impl Loan {
             }
             match &mut state.loan {
                 Some(loan) => loan.as_mut_ptr(),
-                None => return Err(PyBufferError::new_err("the loan was published")),
+                None => return Err(PyBufferError::new_err("the loan is used up")),
             }
         };
         let bytes = Exported::Writable(at, this.get().size);
