@@ -516,7 +516,7 @@ impl HandlerSubscription {
 
     /// Unsubscribes: when this returns, the handler does not run any more and has been dropped.
     /// What was queued is thrown away. From inside the handler itself it returns at once, and the
-    /// handler is not called again.
+    /// handler is not called again; from inside another one the handler may still be being dropped.
     ///
     /// Two handlers that unsubscribe each other at the same time would wait for ever: use
     /// [`unsubscribe_timeout`](Self::unsubscribe_timeout) where that can happen.

@@ -38,7 +38,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
@@ -133,9 +133,17 @@ pub(crate) struct Task {
     state: AtomicU8,
     /// Taken by whoever made the state ACTIVE; `None` when the task has ended for good.
     running: Mutex<Option<Running>>,
+    /// Whether what it was running with has been dropped, and where that is waited for.
+    is_dropped: Mutex<bool>,
+    dropped: Condvar,
     pub(crate) failures: Counter,
     pub(crate) panics: Counter,
     pub(crate) breaker: AtomicU8,
+}
+
+/// Handlers' panics are caught inside, so no lock is ever poisoned by user code.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// How a handler subscription is set up.
@@ -164,6 +172,8 @@ impl Task {
                 around: config.around,
                 breaker: Breaker::new(config.breaker),
             })),
+            is_dropped: Mutex::new(false),
+            dropped: Condvar::new(),
             failures: Counter::default(),
             panics: Counter::default(),
             breaker: AtomicU8::new(BreakerState::Closed as u8),
@@ -179,8 +189,7 @@ impl Task {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
-        // Handlers' panics are caught inside, so the lock is never poisoned by user code.
-        self.running.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.running)
     }
 
     /// Whether the calling thread is inside this task's handler.
@@ -189,8 +198,9 @@ impl Task {
     }
 
     /// Ends the task: its handler does not run any more when this returns, except when it is the
-    /// handler that calls; then it does not run again. False if it was still running at
-    /// `deadline`.
+    /// handler that calls; then it does not run again. It has been dropped as well, except when a
+    /// handler calls: that must not wait for what was captured, which may be waiting for it. False
+    /// if it was still running at `deadline`.
     pub(crate) fn end(&self, deadline: Option<Instant>) -> bool {
         self.inbox.advance(InboxState::Ended);
         self.inbox.wake_all();
@@ -198,7 +208,7 @@ impl Task {
             // Its worker looks at the inbox's state when the handler has returned.
             return true;
         }
-        let mut running = loop {
+        let running = loop {
             match self.running.try_lock() {
                 Ok(running) => break running,
                 Err(std::sync::TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
@@ -209,7 +219,23 @@ impl Task {
                 }
             }
         };
-        self.finish(&mut running);
+        self.finish(running);
+        INSIDE.with_borrow(|inside| !inside.is_empty()) || self.wait_for_drop(deadline)
+    }
+
+    /// Waits until what the task was running with has been dropped, perhaps by another thread.
+    fn wait_for_drop(&self, deadline: Option<Instant>) -> bool {
+        let mut is_dropped = lock(&self.is_dropped);
+        while !*is_dropped {
+            is_dropped = match deadline.map(|d| d.saturating_duration_since(Instant::now())) {
+                None => self.dropped.wait(is_dropped).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => return false,
+                Some(left) => {
+                    let waited = self.dropped.wait_timeout(is_dropped, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
         true
     }
 
@@ -229,9 +255,13 @@ impl Task {
     }
 
     /// Drops what the task was running with: queued messages are thrown away, the handler dropped.
-    fn finish(&self, running: &mut Option<Running>) {
+    /// Without the lock: what a handler has captured may wait for another one, which may be ending
+    /// this task.
+    fn finish(&self, mut running: MutexGuard<'_, Option<Running>>) {
         self.state.store(ENDED, Ordering::Release);
-        if let Some(mut ended) = running.take() {
+        let ended = running.take();
+        drop(running);
+        if let Some(mut ended) = ended {
             // What the handler has captured may end subscriptions when it is dropped, this one too.
             let _inside = InsideHandler::enter(self.inbox.id);
             ended.receiver.discard();
@@ -244,6 +274,8 @@ impl Task {
             if !quiet {
                 tracing::error!(subscription = self.inbox.id, "what a handler captured panicked");
             }
+            *lock(&self.is_dropped) = true;
+            self.dropped.notify_all();
         }
     }
 
@@ -260,8 +292,7 @@ impl Task {
         }
         // Also where that was the last message there is: somebody waits for the handler's end.
         if guard.is_none() || self.inbox.state() == InboxState::Ended {
-            self.finish(&mut guard);
-            drop(guard);
+            self.finish(guard);
             self.inbox.wake_all();
             return After::Ended;
         }
@@ -408,8 +439,7 @@ impl Task {
                 After::Pause(until) => self.pause(clock, until),
                 After::Empty(handled) => {
                     if closed {
-                        let mut running = self.lock();
-                        return self.finish(&mut running);
+                        return self.finish(self.lock());
                     }
                     let park = self.lock().as_mut().is_some_and(|running| {
                         running.idle.found(handled);

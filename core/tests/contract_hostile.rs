@@ -94,6 +94,43 @@ fn a_handler_may_end_itself_through_the_captures_of_another() {
     assert!(!broker.close(Duration::from_secs(5)).handler_running);
 }
 
+/// Goal: the same while the other's handler runs, so that its worker ends it: what it captured is
+/// dropped there, and waits for the handler that waits for it.
+#[test]
+fn a_handler_may_end_another_whose_captures_wait_for_it() {
+    let watchdog = watchdog::watch(30);
+    for _ in 0..100 {
+        let broker = Broker::builder().workers(2).build().unwrap();
+        let slot: Arc<Mutex<Option<HandlerSubscription>>> = Arc::default();
+        let taken = Arc::clone(&slot);
+        let [entered, ending, done] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
+        let (signal_entered, signal_ending) = (Arc::clone(&entered), Arc::clone(&ending));
+        let (seen_ending, signal_done) = (Arc::clone(&ending), Arc::clone(&done));
+        let first = broker
+            .subscription("a")
+            .handler(move |_| {
+                let other = taken.lock().unwrap().take();
+                signal_ending.store(true, Ordering::Release);
+                drop(other);
+                signal_done.store(true, Ordering::Release);
+            })
+            .unwrap();
+        let handler = move |_: &slipring::Message<'_>| {
+            let _ = &first;
+            signal_entered.store(true, Ordering::Release);
+            while !seen_ending.load(Ordering::Acquire) {
+                thread::yield_now();
+            }
+        };
+        *slot.lock().unwrap() = Some(broker.subscription("b").handler(handler).unwrap());
+        broker.publish("b", "x").unwrap();
+        watchdog.until("the other runs", || entered.load(Ordering::Acquire));
+        broker.publish("a", "x").unwrap();
+        watchdog.until("the handler has returned", || done.load(Ordering::Acquire));
+        assert!(!broker.close(Duration::from_secs(5)).handler_running);
+    }
+}
+
 /// Goal: captures that panic when they are dropped, together and with payloads that panic again,
 /// neither abort the process nor kill a worker.
 #[test]
