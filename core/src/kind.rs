@@ -6,8 +6,10 @@
 //! in a binding before it has a number there.
 
 use crate::error::{
-    ConfigError, InvalidFilter, InvalidName, PublishError, RecvError, SubscribeError, TryRecvError,
+    AckError, ConfigError, InvalidFilter, InvalidName, PublishError, RecvError, SeekError,
+    SubscribeError, TryRecvError,
 };
+use crate::lease::InvalidAckId;
 
 /// The kinds of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,10 +31,13 @@ pub enum ErrorKind {
     NameInUse,
     NoMemory,
     NoThread,
+    NotLeased,
     OutOfRange,
+    Stale,
     Timeout,
     TopicDeleted,
     TopicExists,
+    UnknownAckId,
     UnknownSubscription,
     UnknownTopic,
     WouldBlock,
@@ -115,6 +120,7 @@ impl Kind for SubscribeError {
             Self::InvalidPattern(error) => error.position(),
             Self::InvalidFilter(error) => error.position(),
             Self::InvalidSubscriptionName { position } => Some(*position),
+            Self::InvalidDeadLetterTopic(error) => error.position(),
             _ => None,
         }
     }
@@ -137,6 +143,42 @@ impl Kind for TryRecvError {
         match self {
             Self::Empty => ErrorKind::Empty,
             Self::Recv(error) => error.kind(),
+        }
+    }
+}
+
+impl Kind for AckError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotLeased => ErrorKind::NotLeased,
+            // There is nothing left that could be done about the message.
+            Self::Stale | Self::Expired | Self::Ended => ErrorKind::Stale,
+            Self::UnknownAckId => ErrorKind::UnknownAckId,
+            Self::OutOfRange { .. } => ErrorKind::OutOfRange,
+            Self::DeadLetter(error) => error.kind(),
+            Self::InsideFilter => ErrorKind::InsideFilter,
+            Self::Forked => ErrorKind::Forked,
+        }
+    }
+}
+
+impl Kind for InvalidAckId {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::UnknownAckId
+    }
+
+    fn position(&self) -> Option<usize> {
+        Some(self.position)
+    }
+}
+
+impl Kind for SeekError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::AtMostOnce => ErrorKind::AtMostOnce,
+            Self::Ended => ErrorKind::Closed,
+            Self::InsideFilter => ErrorKind::InsideFilter,
+            Self::Forked => ErrorKind::Forked,
         }
     }
 }

@@ -16,6 +16,7 @@ from collections.abc import Mapping as _Mapping
 from collections.abc import Sequence as _Sequence
 
 from ._errors import (
+    AckError,
     AtMostOnce,
     Closed,
     ConfigError,
@@ -32,13 +33,16 @@ from ._errors import (
     NameInUse,
     NoMemory,
     NoThread,
+    NotLeased,
     OutOfRange,
     PublishError,
     RecvError,
+    Stale,
     SubscribeError,
     Timeout,
     TopicDeleted,
     TopicExists,
+    UnknownAckId,
     UnknownSubscription,
     UnknownTopic,
     WouldBlock,
@@ -91,6 +95,7 @@ _Mapping.register(Attributes)
 _Sequence.register(Batch)
 
 __all__ = [
+    "AckError",
     "AtMostOnce",
     "Attributes",
     "Batch",
@@ -121,6 +126,7 @@ __all__ = [
     "NameRule",
     "NoMemory",
     "NoThread",
+    "NotLeased",
     "Offset",
     "OutOfRange",
     "Overflow",
@@ -129,6 +135,7 @@ __all__ = [
     "Receipt",
     "RecvError",
     "Sequencer",
+    "Stale",
     "Start",
     "SubscribeError",
     "Subscription",
@@ -137,6 +144,7 @@ __all__ = [
     "Topic",
     "TopicDeleted",
     "TopicExists",
+    "UnknownAckId",
     "UnknownSubscription",
     "UnknownTopic",
     "WaitStrategy",

@@ -39,6 +39,10 @@ class ConfigError(Error):
     """Why a broker could not be made, or a topic not be managed."""
 
 
+class AckError(Error):
+    """Why a message could not be settled."""
+
+
 class AtMostOnce(ConfigError):
     """Only a subscription that delivers at least once can do that."""
 
@@ -128,6 +132,10 @@ class NoThread(SubscribeError, ConfigError):
     """A thread could not be started."""
 
 
+class NotLeased(AckError):
+    """There is no lease on the message."""
+
+
 class OutOfRange(SubscribeError, ConfigError, ValueError):
     """A setting is out of its range."""
 
@@ -137,6 +145,10 @@ class OutOfRange(SubscribeError, ConfigError, ValueError):
     min: int = 0
     #: The most it can be.
     max: int = 0
+
+
+class Stale(AckError):
+    """The lease on the message is over."""
 
 
 class Timeout(PublishError, RecvError, TimeoutError):
@@ -149,6 +161,10 @@ class TopicDeleted(PublishError):
 
 class TopicExists(ConfigError):
     """The topic exists."""
+
+
+class UnknownAckId(AckError, LookupError):
+    """No ack id, or none of this subscription."""
 
 
 class UnknownSubscription(ConfigError, LookupError):
