@@ -8,6 +8,7 @@
 use crate::backoff::Backoff;
 use crate::dead_letter::{self, Source};
 use crate::error::{AckError, PublishError};
+use crate::handled::Handled;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::is_inside_filter;
 use crate::lane::Lane;
@@ -394,6 +395,19 @@ impl Acks {
         let due = now.saturating_add(delay.unwrap_or_else(pause));
         let Grant { sequence, generation, .. } = grant;
         self.change(shard, |ledger| ledger.nack(sequence, generation, now, due))
+    }
+
+    /// Settles a message as a handler's result does.
+    pub(crate) fn settle_as(&self, id: AckId, handled: &Handled) -> Result<bool, AckError> {
+        match handled {
+            Handled::Success => return self.ack(id),
+            Handled::DeadLetter { reason } => self.dead_letter(id, reason)?,
+            Handled::Retry { reason } => {
+                let (shard, grant) = self.grant(id)?;
+                self.give_back(shard, grant, None, reason)?;
+            }
+        }
+        Ok(true)
     }
 
     /// The message at `sequence` of `shard`, if it is still in the log.
