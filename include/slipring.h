@@ -154,6 +154,15 @@ enum slipring_status
     SLIPRING_ENOTLEASED = -21,
     // It is no ack id, or one of another subscription.
     SLIPRING_EACKID = -22,
+    // The store did not do its part: the disk refused, or a write failed before. The last error
+    // says more. After a failed write the broker takes no more until it is opened anew.
+    SLIPRING_ESTORE = -23,
+    // The directory belongs to another broker, of this process or another.
+    SLIPRING_ELOCKED = -24,
+    // The directory is no broker's, or that of a later version, or a part of it is missing.
+    SLIPRING_EINCOMPATIBLE = -25,
+    // The directory has other bytes than were written.
+    SLIPRING_EDAMAGED = -26,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

@@ -109,6 +109,10 @@ enum class Status : std::int32_t {
     no_such_subscription = SLIPRING_ENOSUBSCRIPTION,
     panic = SLIPRING_EPANIC,
     at_most_once = SLIPRING_EATMOSTONCE,
+    store = SLIPRING_ESTORE,
+    locked = SLIPRING_ELOCKED,
+    incompatible = SLIPRING_EINCOMPATIBLE,
+    damaged = SLIPRING_EDAMAGED,
 };
 
 // A status in words; static text.

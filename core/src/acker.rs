@@ -2,6 +2,7 @@
 
 use crate::acks::Acks;
 use crate::error::AckError;
+use crate::handled::Handled;
 use crate::lease::{AckId, Settle};
 use crate::sync::Arc;
 use std::time::Duration;
@@ -59,6 +60,30 @@ impl Acker {
     /// As there; and [`AckError::UnknownAckId`].
     pub fn modify_ack_deadline(&self, id: &AckId, by: Duration) -> Result<(), AckError> {
         self.0.extend(*id, by)
+    }
+
+    /// Settles the message as a handler does that returns `handled`: for those that run elsewhere.
+    /// `false` where [`ack`](Self::ack) gives that.
+    ///
+    /// # Errors
+    /// As [`ack`](Self::ack) for a success, and as [`dead_letter`](Self::dead_letter) for a failure.
+    ///
+    /// ```
+    /// use slipring::{Broker, DEAD_LETTER_REASON, DeliveryMode, Handled};
+    ///
+    /// let broker = Broker::in_memory();
+    /// let jobs = broker.subscription("jobs").name("j").delivery(DeliveryMode::AtLeastOnce);
+    /// let mut jobs = jobs.max_delivery_attempts(1).open()?;
+    /// broker.publish("jobs", "mail")?;
+    /// let id = jobs.recv()?.ack_id().expect("it is to be settled");
+    /// let acker = jobs.acker().expect("it delivers at least once");
+    /// assert!(acker.settle(&id, &Handled::retry("the server is busy"))?);
+    /// let letter = &broker.dead_letters("$dlq/j").list(1)[0];
+    /// assert_eq!(letter.view().attribute(DEAD_LETTER_REASON), Some("the server is busy"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn settle(&self, id: &AckId, handled: &Handled) -> Result<bool, AckError> {
+        self.0.settle_as(*id, handled)
     }
 
     /// Acknowledges all of `ids`; what became of each, in their order.

@@ -11,6 +11,7 @@ use crate::clock::whole_ms;
 use crate::config::DEFAULT_OUTSTANDING;
 use crate::dead_letter::{self, Source};
 use crate::error::{AckError, PublishError, StoreFault};
+use crate::handled::Handled;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::is_inside_filter;
 use crate::lane::Lane;
@@ -469,6 +470,19 @@ impl Acks {
         let due = now.saturating_add(delay.unwrap_or_else(pause));
         let Grant { sequence, generation, .. } = grant;
         self.change(shard, |ledger| ledger.nack(sequence, generation, now, due))
+    }
+
+    /// Settles a message as a handler's result does.
+    pub(crate) fn settle_as(&self, id: AckId, handled: &Handled) -> Result<bool, AckError> {
+        match handled {
+            Handled::Success => return self.ack(id),
+            Handled::DeadLetter { reason } => self.dead_letter(id, reason)?,
+            Handled::Retry { reason } => {
+                let (shard, grant) = self.grant(id)?;
+                self.give_back(shard, grant, None, reason)?;
+            }
+        }
+        Ok(true)
     }
 
     /// Changes the ledger of `shard`, and wakes the consumer if that has made something due, or

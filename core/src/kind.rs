@@ -112,7 +112,7 @@ impl Kind for SubscribeError {
             Self::InvalidSubscriptionName { .. } => ErrorKind::InvalidSubscriptionName,
             Self::NameInUse | Self::Different => ErrorKind::NameInUse,
             Self::InvalidDeadLetterTopic(_) => ErrorKind::InvalidName,
-            Self::Capacity { .. } | Self::OutOfRange { .. } => ErrorKind::OutOfRange,
+            Self::OutOfRange { .. } => ErrorKind::OutOfRange,
             Self::Closed => ErrorKind::Closed,
             Self::InsideFilter => ErrorKind::InsideFilter,
             Self::Forked => ErrorKind::Forked,
@@ -185,6 +185,7 @@ impl Kind for SeekError {
         match self {
             Self::AtMostOnce => ErrorKind::AtMostOnce,
             Self::Ended => ErrorKind::Closed,
+            Self::Store(_) => ErrorKind::Store,
             Self::InsideFilter => ErrorKind::InsideFilter,
             Self::Forked => ErrorKind::Forked,
         }

@@ -471,6 +471,14 @@ impl Subscription {
         self.receiver.acked.as_ref().map(|acked| Acker::new(&acked.acks))
     }
 
+    /// Whether a message that was received before is due to be received again. Then the next call that
+    /// receives may have to give up on it, and so to wait a little (100 ms at most) where somebody
+    /// who subscribes to dead letters blocks.
+    pub fn is_due(&self) -> bool {
+        let acked = self.receiver.acked.as_ref().filter(|_| self.check().is_ok());
+        acked.is_some_and(|acked| acked.acks.is_due())
+    }
+
     /// Goes on from `start`, which may lie before what was received: what is there is delivered
     /// anew. All that was received and not settled is forgotten, and its ack ids are stale.
     ///

@@ -15,23 +15,27 @@ fn class_name(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::AtMostOnce => "AtMostOnce",
         ErrorKind::Closed => "Closed",
+        ErrorKind::Damaged => "Damaged",
         ErrorKind::Disconnected => "Disconnected",
         // Nobody asks for a message without saying for how long.
         ErrorKind::Empty | ErrorKind::Timeout => "Timeout",
         ErrorKind::Forked => "Forked",
         ErrorKind::Full => "Full",
+        ErrorKind::Incompatible => "Incompatible",
         ErrorKind::InsideFilter => "InsideFilter",
         ErrorKind::InvalidFilter => "InvalidFilter",
         ErrorKind::InvalidMessage => "InvalidMessage",
         ErrorKind::InvalidName => "InvalidName",
         ErrorKind::InvalidSubscriptionName => "InvalidSubscriptionName",
         ErrorKind::Lagged => "Lagged",
+        ErrorKind::Locked => "Locked",
         ErrorKind::NameInUse => "NameInUse",
         ErrorKind::NoMemory => "NoMemory",
         ErrorKind::NoThread => "NoThread",
         ErrorKind::NotLeased => "NotLeased",
         ErrorKind::OutOfRange => "OutOfRange",
         ErrorKind::Stale => "Stale",
+        ErrorKind::Store => "StoreError",
         ErrorKind::TopicDeleted => "TopicDeleted",
         ErrorKind::TopicExists => "TopicExists",
         ErrorKind::UnknownAckId => "UnknownAckId",
@@ -132,7 +136,7 @@ impl Details for SubscribeError {
         match self {
             Self::InvalidPattern(error) => error.describe(exception),
             Self::InvalidFilter(error) => error.describe(exception),
-            Self::Capacity { .. } => out_of_range(exception, "capacity", 1, 1 << 24),
+            Self::OutOfRange { setting, min, max } => out_of_range(exception, setting, *min, *max),
             _ => Ok(()),
         }
     }
