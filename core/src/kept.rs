@@ -3,7 +3,7 @@
 //! Kept together, they cost one token per chunk instead of one per message.
 #![expect(unsafe_code, reason = "records are read in place in chunk memory")]
 
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, Pins};
 use crate::message::{Context, Message, Record};
 use crate::sync::Arc;
 use std::fmt;
@@ -21,6 +21,13 @@ impl KeptRecord {
     pub(crate) fn record(&self) -> Record<'_> {
         // SAFETY: the token keeps it.
         unsafe { Record::at(self.0) }
+    }
+
+    /// The record's address; the token goes to `pins`.
+    pub(crate) fn pin(self, pins: &mut Pins) -> usize {
+        let address = self.into_address();
+        pins.add(address);
+        address
     }
 
     /// The record's address; the token goes to the caller.

@@ -22,11 +22,11 @@
 #![expect(unsafe_code, reason = "two cells with one owner each; records behind tokens")]
 
 use crate::backing::{Recall, Recalled};
+use crate::catch_up::{CatchUp, SCAN_BATCH, Scanned};
 use crate::chunk::{CHUNK_BYTES, Chunk, Pins};
 use crate::config::Overflow;
 use crate::error::StoreFault;
 use crate::interest::{Interest, Scan};
-use crate::kept::KeptRecord;
 use crate::log::Log;
 use crate::message::{Context, Message, Record};
 use crate::prefetch;
@@ -37,12 +37,10 @@ use crate::sync::{
     Arc, AtomicBool, AtomicU64, CachePadded, Counter, Ordering, PlainArc, UnsafeCell, epoch,
     spin_loop, yield_now,
 };
+use crate::tally::{Read, Written};
 
 /// Set in the cursor while the holder counts what expired before it.
 const COUNTING: u64 = 1 << 63;
-
-/// Records that a catching-up reader takes from the log in one go.
-const SCAN_BATCH: u64 = 256;
 
 /// Messages that a reader takes before it gives their places back to the writer.
 const BLOCK: usize = if cfg!(slipring_loom) { 2 } else { 16 };
@@ -141,51 +139,6 @@ impl ReadSide {
     }
 }
 
-#[derive(Debug, Default)]
-struct CatchUp {
-    scan: Scan,
-    /// Taken from the log, with a token each: from `at` on.
-    taken: Vec<usize>,
-    at: usize,
-    /// The lane is live; only a loss before that has still to be told.
-    is_over: bool,
-}
-
-/// Counted by the holder.
-#[derive(Debug, Default)]
-pub(crate) struct Written {
-    /// Dropped because the ring was full (`DropNewest`, `Disconnect`).
-    pub(crate) dropped_newest: Counter,
-    /// Displaced by newer ones (`DropOldest`).
-    pub(crate) dropped_oldest: Counter,
-    /// Dropped because the publisher's wait timed out (`Block`).
-    pub(crate) dropped_timeout: Counter,
-    /// Left in the log for a reader that was catching up.
-    pub(crate) deferred: Counter,
-    /// Of those, moved into the ring by the holder.
-    pub(crate) moved: Counter,
-    /// Of those, expired unread.
-    pub(crate) deferred_expired: Counter,
-}
-
-/// Counted by the reader.
-#[derive(Debug, Default)]
-pub(crate) struct Read {
-    pub(crate) delivered: Counter,
-    /// When the last of them was published.
-    pub(crate) last_us: Counter,
-    /// Expired while they were in the ring.
-    pub(crate) expired: Counter,
-    /// Taken from the log by the reader, of those that the holder deferred.
-    pub(crate) undeferred: Counter,
-    /// Taken from the log and published before the subscription began.
-    pub(crate) replayed: Counter,
-    /// Still queued when the subscription ended.
-    pub(crate) discarded: Counter,
-    /// Taken from the log or a lossy ring and not delivered yet: a level, not a sum.
-    buffered: Counter,
-}
-
 /// See the module's head.
 #[derive(Debug)]
 pub(crate) struct Lane {
@@ -279,12 +232,7 @@ impl Lane {
                 log.pinned_record(replay.cursor, &pinned).map(|record| record.published_us())
             });
         let scan = replay.map(|replay| replay.scan).unwrap_or_default();
-        let catch_up = (state == LaneState::CatchingUp).then(|| CatchUp {
-            scan: scan.clone(),
-            taken: Vec::new(),
-            at: 0,
-            is_over: false,
-        });
+        let catch_up = (state == LaneState::CatchingUp).then(|| CatchUp::new(scan.clone()));
         let origin = if state == LaneState::CatchingUp { cursor } else { began_at };
         Self {
             shard,
@@ -523,7 +471,7 @@ impl Lane {
             }
             let Some(backing) = self.log.backing() else { return Ok(None) };
             match side.recalled.take(backing, sequence, self.log.low())? {
-                Recall::Record(record) => Ok(Some(pin(&mut side.pins, record))),
+                Recall::Record(record) => Ok(Some(record.pin(&mut side.pins))),
                 Recall::Gone(_) => Ok(None),
             }
         })
@@ -682,7 +630,7 @@ impl Lane {
     fn recall(&self, side: &mut ReadSide, span: Span) -> Result<Option<usize>, StoreFault> {
         let Some(backing) = self.log.backing() else { return Ok(None) };
         match side.recalled.take(backing, span.first, span.first + span.count)? {
-            Recall::Record(record) => Ok(Some(pin(&mut side.pins, record))),
+            Recall::Record(record) => Ok(Some(record.pin(&mut side.pins))),
             Recall::Gone(next) => {
                 self.pass_expired(side, (next - span.first).min(span.count));
                 Ok(None)
@@ -781,7 +729,7 @@ impl Lane {
                 return if is_empty { Look::Nothing } else { Look::Something };
             };
             loop {
-                if catch_up.at < catch_up.taken.len() {
+                if catch_up.left() > 0 {
                     return Look::Something;
                 }
                 let cursor = self.settled_cursor();
@@ -792,10 +740,8 @@ impl Lane {
                 if cursor == head {
                     return Look::CaughtUp;
                 }
-                catch_up.taken.clear();
-                catch_up.at = 0;
-                let taken = self.take_from_log(catch_up, recalled, cursor, head, interest, context);
-                if taken.is_err() {
+                let scanned = self.scan_log(catch_up, recalled, (cursor, head), interest, context);
+                if scanned.is_err() {
                     // For `next` to tell.
                     return Look::Something;
                 }
@@ -954,15 +900,12 @@ impl Lane {
                 side.catch_up = None;
                 return Next::Lagged(lost);
             }
-            if let Some(&address) = catch_up.taken.get(catch_up.at) {
-                catch_up.at += 1;
-                self.counted.buffered.set((catch_up.taken.len() - catch_up.at) as u64);
+            if let Some(address) = catch_up.pop() {
+                self.counted.buffered.set(catch_up.left() as u64);
                 side.pins.add(address);
                 self.count_delivery(address);
                 return Next::Record(address);
             }
-            catch_up.taken.clear();
-            catch_up.at = 0;
             let cursor = self.settled_cursor();
             let lost = self.untold(side.told);
             if lost > 0 {
@@ -974,9 +917,8 @@ impl Lane {
                 return Next::CaughtUp;
             }
             let recalled = &mut side.recalled;
-            if let Err(fault) =
-                self.take_from_log(catch_up, recalled, cursor, head, interest, context)
-            {
+            let scanned = self.scan_log(catch_up, recalled, (cursor, head), interest, context);
+            if let Err(fault) = scanned {
                 return Next::Failed(fault);
             }
         }
@@ -1002,78 +944,30 @@ impl Lane {
     }
 
     /// Takes what is wanted of `cursor..` from the log, unless it expires meanwhile.
-    fn take_from_log(
+    fn scan_log(
         &self,
         catch_up: &mut CatchUp,
         recalled: &mut Recalled,
-        cursor: u64,
-        head: u64,
+        (cursor, head): (u64, u64),
         interest: &Interest,
         context: &Arc<Context>,
     ) -> Result<(), StoreFault> {
-        let mut next = cursor;
-        let mut candidates = Vec::new();
-        let mut expired = 0;
-        let oldest = self.log.oldest();
-        if oldest > cursor && self.log.backing().is_some() {
-            // Removed from there; what of it is still in memory has expired as well.
-            next = oldest.min(head);
-            expired = next - cursor;
-        } else {
-            let pinned = epoch::pin();
-            while next < head.min(cursor + SCAN_BATCH) {
-                let Some(record) = self.log.pinned_record(next, &pinned) else { break };
-                if catch_up.scan.matches(record, interest, context) {
-                    if record.has_expired(context) {
-                        expired += 1;
-                    } else {
-                        let Some(kept) = self.log.keep(next, &pinned) else { break };
-                        candidates.push((next, kept));
-                    }
-                }
-                next += 1;
-            }
-        }
-        if next == cursor
-            && let Some(backing) = self.log.backing()
-        {
-            backing.read(cursor..self.log.low().max(cursor + 1), recalled)?;
-            let (records, behind) = recalled.take_all();
-            if records.is_empty() {
-                expired = behind - cursor;
-            }
-            candidates.extend(records);
-            candidates.retain(|(_, kept)| {
-                let record = kept.record();
-                let matches = catch_up.scan.matches(record, interest, context);
-                let has_expired = matches && record.has_expired(context);
-                expired += u64::from(has_expired);
-                matches && !has_expired
-            });
-            next = behind;
-        }
-        // Unpinned: while a filter runs, what others let go must not wait for it.
-        let mut undeferred = 0;
-        for (sequence, kept) in candidates {
-            if interest.selects(kept.record(), context) {
-                catch_up.taken.push(kept.into_address());
-                undeferred += u64::from(sequence >= self.began_at);
-            }
-        }
+        let span = (cursor, head);
+        let scanned = catch_up.scan(&self.log, recalled, span, self.began_at, interest, context)?;
+        let Scanned { next, expired, recent } = scanned;
         // SYNC cursor-moved: pairs with `expire`, which wins where this fails.
         let swap = self.cursor.compare_exchange(cursor, next, Ordering::AcqRel, Ordering::Acquire);
-        if swap.is_ok() {
-            if expired > 0 {
-                self.lose(expired);
-            }
-            self.counted.undeferred.add(undeferred);
-            self.counted.buffered.set(catch_up.taken.len() as u64);
-            self.counted.replayed.add(catch_up.taken.len() as u64 - undeferred);
-        } else {
-            for address in catch_up.taken.drain(..) {
-                Chunk::of(address).release(1);
-            }
+        if swap.is_err() {
+            catch_up.clear();
+            return Ok(());
         }
+        if expired > 0 {
+            self.lose(expired);
+        }
+        let taken = catch_up.left() as u64;
+        self.counted.undeferred.add(recent);
+        self.counted.buffered.set(taken);
+        self.counted.replayed.add(taken - recent);
         Ok(())
     }
 
@@ -1227,10 +1121,7 @@ impl Lane {
     fn drop_queued(&self, side: &mut ReadSide) -> u64 {
         let mut dropped = 0;
         if let Some(catch_up) = side.catch_up.take() {
-            for address in &catch_up.taken[catch_up.at..] {
-                side.pins.add(*address);
-                dropped += 1;
-            }
+            dropped += catch_up.leave_to(&mut side.pins);
         }
         loop {
             match side.queue.look(u64::MAX, &self.log) {
@@ -1245,13 +1136,6 @@ impl Lane {
         side.queue.release();
         dropped
     }
-}
-
-/// Puts the token of a record among `pins`: its address.
-fn pin(pins: &mut Pins, record: KeptRecord) -> usize {
-    let address = record.into_address();
-    pins.add(address);
-    address
 }
 
 impl Drop for Lane {

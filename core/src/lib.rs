@@ -41,6 +41,7 @@ mod baton;
 mod breaker;
 #[cfg(not(slipring_loom))]
 mod broker;
+mod catch_up;
 mod chunk;
 mod clock;
 mod config;
@@ -50,6 +51,7 @@ mod dead_letter;
 mod dedup;
 #[cfg(not(slipring_loom))]
 mod durable;
+mod errands;
 mod error;
 mod event;
 pub mod filter;
@@ -79,6 +81,7 @@ mod message;
 mod metrics;
 #[cfg(slipring_loom)]
 mod model;
+mod origin;
 mod outcome;
 mod overlay;
 mod pages;
@@ -89,6 +92,10 @@ mod prefetch;
 #[cfg(not(slipring_loom))]
 mod publisher;
 mod queue;
+#[cfg(not(slipring_loom))]
+mod receipt;
+#[cfg(not(slipring_loom))]
+mod receiver;
 mod recent;
 #[cfg(not(slipring_loom))]
 mod registry;
@@ -119,6 +126,7 @@ mod subscribe;
 mod subscription;
 mod sync;
 mod table;
+mod tally;
 mod threads;
 mod topic;
 mod tree;
@@ -162,7 +170,9 @@ pub use message::{Attributes, Message, MessageId, NewMessage, OwnedMessage};
 #[cfg(not(slipring_loom))]
 pub use metrics::{Metrics, ShardMetrics, SubscriptionMetrics, TopicMetrics};
 #[cfg(not(slipring_loom))]
-pub use publisher::{BatchError, BatchReceipt, CommitError, Loan, Receipt, Ticket, Topic};
+pub use publisher::{CommitError, Loan, Ticket, Topic};
+#[cfg(not(slipring_loom))]
+pub use receipt::{BatchError, BatchReceipt, Receipt};
 #[cfg(not(slipring_loom))]
 pub use registry::CloseReport;
 #[cfg(not(slipring_loom))]

@@ -12,9 +12,8 @@ use crate::interest::{Interest, Scan};
 use crate::lane::{Lane, Look, Next, Reader, Replay};
 use crate::log::Log;
 use crate::message::{self, Context, NewMessage, PartitionEntry, Record};
-use crate::shard::{
-    Appended, FIRST_SEQUENCE, Memory, Origin, Partition, Routes, Shard, Stop, Waits,
-};
+use crate::origin::{FIRST_SEQUENCE, Origin};
+use crate::shard::{Appended, Memory, Partition, Routes, Shard, Stop, Waits};
 use crate::snapshot::Snapshot;
 use crate::sync::{Arc, AtomicBool, current_thread, epoch, park, watched};
 use crate::topic::Pattern;

@@ -11,11 +11,13 @@ use crate::baton::{Baton, Guarded};
 use crate::chunk::{Appender, CHUNK_BYTES, Claim, ClaimArea, FIRST_RECORD, Pool};
 use crate::clock::{Clock, Stamps};
 use crate::config::{Overflow, WhenFull};
+use crate::errands::Errands;
 use crate::followers::Followers;
 use crate::inbox::{Inbox, InboxState};
 use crate::lane::{Held, Lane, Replay};
 use crate::log::{Log, LogWriter};
 use crate::message::{self, Context, Layout, NewMessage, Place, Record};
+use crate::origin::Origin;
 pub(crate) use crate::outcome::{Appended, Outcome, Stop};
 pub(crate) use crate::partition::Partition;
 use crate::partition::{PartitionState, Target, UNRESOLVED};
@@ -26,14 +28,10 @@ use crate::snapshot::Snapshot;
 use crate::sync::{Arc, Counter, Ordering, PlainArc, light_fence};
 use crate::trie::Trie;
 pub(crate) use crate::waits::Waits;
-use arrayvec::ArrayVec;
 use std::collections::HashMap;
 
 /// Messages that are pushed to a lane in one go.
 const GROUP: usize = 64;
-
-/// The sequence of a log's first record. The models begin where its low half wraps around.
-pub(crate) const FIRST_SEQUENCE: u64 = if cfg!(slipring_loom) { u32::MAX as u64 - 1 } else { 0 };
 
 /// The routing table: which subscription wants which topics.
 pub(crate) type Routes = Trie<Arc<Inbox>>;
@@ -53,20 +51,6 @@ pub(crate) struct Memory<'a> {
     pub(crate) budget: usize,
     pub(crate) when_full: WhenFull,
     pub(crate) pool: &'a Arc<Pool>,
-}
-
-/// Where a shard's log goes on, and what backs it.
-#[derive(Debug)]
-pub(crate) struct Origin {
-    pub(crate) sequence: u64,
-    pub(crate) backing: Option<Backing>,
-}
-
-impl Origin {
-    /// A log of its own.
-    pub(crate) fn new() -> Self {
-        Self { sequence: FIRST_SEQUENCE, backing: None }
-    }
 }
 
 /// Counted by the holder.
@@ -135,13 +119,6 @@ pub(crate) struct Core {
     figures: PlainArc<ShardFigures>,
 }
 
-/// Inboxes whose consumer is to be woken. As a rule they are few, and nothing is allocated.
-#[derive(Debug, Default)]
-pub(crate) struct Errands {
-    few: ArrayVec<Arc<Inbox>, 8>,
-    more: Vec<Arc<Inbox>>,
-}
-
 impl Guarded for Core {
     type Errands = Errands;
 
@@ -151,17 +128,11 @@ impl Guarded for Core {
     }
 
     fn take_errands(&mut self, errands: &mut Self::Errands) {
-        for inbox in self.errands.drain(..) {
-            if let Err(full) = errands.few.try_push(inbox) {
-                errands.more.push(full.element());
-            }
-        }
+        errands.extend(self.errands.drain(..));
     }
 
     fn run_errands(errands: Self::Errands) {
-        for inbox in errands.few.into_iter().chain(errands.more) {
-            inbox.arrivals.wake();
-        }
+        errands.run();
     }
 }
 

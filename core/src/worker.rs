@@ -29,7 +29,7 @@ use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::lane::Next;
 use crate::message::Message;
-use crate::subscription::Receiver;
+use crate::receiver::Receiver;
 use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Counter, Ordering};
 use crate::threads;
 use crate::wait::{Schedule, Waiter};
