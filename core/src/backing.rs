@@ -31,8 +31,11 @@ pub(crate) struct Backing {
 #[derive(Debug, Default)]
 pub(crate) struct Recalled {
     ready: VecDeque<(u64, KeptRecord)>,
-    /// Where to read on: what is between the last record and this is not there.
+    /// Where to read on: between the last record and this there is nothing.
     next: u64,
+    /// How much of that was there, and is not any more. Sequences that a crash has left unused were
+    /// nobody's.
+    lost: u64,
     buffer: Records,
 }
 
@@ -89,8 +92,9 @@ impl Backing {
         sequences: Range<u64>,
         into: &mut Recalled,
     ) -> Result<(), StoreFault> {
-        let Recalled { ready, next, buffer } = into;
+        let Recalled { ready, next, lost, buffer } = into;
         ready.clear();
+        *lost = 0;
         let Range { start, end } = sequences;
         let behind = match self.store.read(self.shard, sequences, CHUNK_ROOM, buffer) {
             Ok(()) => {
@@ -99,12 +103,15 @@ impl Backing {
             }
             Err(StoreError::Expired { low }) => {
                 self.removed_below(low);
+                *lost = low.min(end).saturating_sub(start);
                 low
             }
             Err(StoreError::Damaged(damage)) => {
                 // Told as a loss: what does not verify is never given out.
                 tracing::error!(shard = self.shard, %damage, "messages cannot be read");
-                damage.resume.unwrap_or(end).min(end)
+                let behind = damage.resume.unwrap_or(end).min(end);
+                *lost = behind.saturating_sub(start);
+                behind
             }
             Err(error) => {
                 tracing::error!(shard = self.shard, %error, "messages cannot be read now");
@@ -211,8 +218,8 @@ impl Recalled {
         }
     }
 
-    /// All that was read, and where to read on.
-    pub(crate) fn take_all(&mut self) -> (VecDeque<(u64, KeptRecord)>, u64) {
-        (std::mem::take(&mut self.ready), self.next)
+    /// All that was read, where to read on, and how much before that has been lost.
+    pub(crate) fn take_all(&mut self) -> (VecDeque<(u64, KeptRecord)>, u64, u64) {
+        (std::mem::take(&mut self.ready), self.next, self.lost)
     }
 }

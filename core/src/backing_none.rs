@@ -36,7 +36,7 @@ impl Recalled {
         match *backing {}
     }
 
-    pub(crate) fn take_all(&mut self) -> (VecDeque<(u64, KeptRecord)>, u64) {
-        (VecDeque::new(), 0)
+    pub(crate) fn take_all(&mut self) -> (VecDeque<(u64, KeptRecord)>, u64, u64) {
+        (VecDeque::new(), 0, 0)
     }
 }

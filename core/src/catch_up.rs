@@ -111,11 +111,9 @@ impl CatchUp {
             && let Some(backing) = log.backing()
         {
             backing.read(cursor..log.low().max(cursor + 1), recalled)?;
-            let (records, behind) = recalled.take_all();
-            if records.is_empty() {
-                // Of a whole stretch nobody knows any more what it was.
-                scanned.expired = behind - cursor;
-            }
+            let (records, behind, lost) = recalled.take_all();
+            // Nobody knows any more which of it was wanted.
+            scanned.expired = lost;
             candidates.extend(records);
             candidates.retain(|(_, kept)| {
                 let record = kept.record();

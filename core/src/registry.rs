@@ -586,7 +586,7 @@ fn records_before(log: &Log, start: u64, end: u64) -> Vec<(u64, KeptRecord)> {
             if backing.read(at..end, &mut recalled).is_err() {
                 break;
             }
-            let (read, next) = recalled.take_all();
+            let (read, next, _) = recalled.take_all();
             records.extend(read);
             at = next;
         }
