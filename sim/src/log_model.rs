@@ -1,6 +1,6 @@
 //! What a shard's log must hold, by what its store has promised.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use slipring::store::{MessageStore, Records, StoreError};
 
@@ -81,7 +81,8 @@ impl LogModel {
     }
 
     /// Compares a store that was opened after `stop` with what must be there, and takes over what
-    /// is. `may_be_damaged`: bytes were ruined; `refuses`: and so the store takes no more.
+    /// is. `may_be_damaged`: bytes were ruined; `refuses`: and so the store takes no more. Says
+    /// whether anything was damaged.
     pub(crate) fn check(
         &mut self,
         store: &dyn MessageStore,
@@ -89,18 +90,18 @@ impl LogModel {
         stop: Stop,
         may_be_damaged: bool,
         refuses: bool,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         let bounds = store.bounds(shard).map_err(|error| error.to_string())?;
         let required = match stop {
             Stop::Closed => self.end(),
             Stop::Kill => self.must_kill.max(self.must),
             Stop::PowerCut => self.must,
         };
-        let found = self.read_all(store, shard, may_be_damaged)?;
-        let last_found = found.last_key_value().map_or(0, |(sequence, ())| *sequence);
+        let (found, damaged) = self.read_all(store, shard, may_be_damaged)?;
+        let last_found = found.last().copied().unwrap_or(0);
         let mut lost = vec![];
         for (&sequence, record) in &self.records {
-            if found.contains_key(&sequence) {
+            if found.contains(&sequence) {
                 continue;
             }
             let low = self.lows.get(&record.partition).copied().unwrap_or(0);
@@ -120,7 +121,7 @@ impl LogModel {
             self.records.remove(&sequence);
         }
         if refuses {
-            return Ok(());
+            return Ok(true);
         }
         if bounds.end < self.seen {
             return Err(format!("sequences from {} on would be reused", bounds.end));
@@ -129,23 +130,26 @@ impl LogModel {
         self.records.values_mut().for_each(|record| record.stored = true);
         (self.must, self.must_kill) = (bounds.end, bounds.end);
         self.delivered(bounds.end);
-        Ok(())
+        Ok(damaged)
     }
 
+    /// The sequences that can be read, and whether there is damage between them.
     fn read_all(
         &self,
         store: &dyn MessageStore,
         shard: usize,
         may_be_damaged: bool,
-    ) -> Result<BTreeMap<u64, ()>, String> {
+    ) -> Result<(BTreeSet<u64>, bool), String> {
         let bounds = store.bounds(shard).map_err(|error| error.to_string())?;
-        let mut found = BTreeMap::new();
+        let mut found = BTreeSet::new();
+        let mut damaged = false;
         let mut records = Records::new();
         let mut at = bounds.low;
         while at < bounds.end {
             match store.read(shard, at..bounds.end, 10_000, &mut records) {
                 Ok(()) => {}
                 Err(StoreError::Damaged(damage)) if may_be_damaged => {
+                    damaged = true;
                     let Some(resume) = damage.resume else { break };
                     assert!(resume > at, "reading goes on");
                     at = resume;
@@ -160,7 +164,7 @@ impl LogModel {
                 if known.bytes != record.bytes() {
                     return Err(format!("sequence {sequence} has another record"));
                 }
-                if found.insert(sequence, ()).is_some() || sequence < at {
+                if !found.insert(sequence) || sequence < at {
                     return Err(format!("sequence {sequence} is read twice, or out of order"));
                 }
             }
@@ -169,7 +173,7 @@ impl LogModel {
             }
             at = records.next();
         }
-        Ok(found)
+        Ok((found, damaged))
     }
 
     fn check_partitions(&mut self, store: &dyn MessageStore, shard: usize) -> Result<(), String> {

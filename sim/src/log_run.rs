@@ -89,6 +89,8 @@ struct Run {
     preallocate: u64,
     reserve: u64,
     boot: u128,
+    /// Whether bytes that a power cut ruined may still be there, which nobody can tell from damage.
+    ruined: bool,
     models: Vec<LogModel>,
     nexts: Vec<BTreeMap<u32, u64>>,
     report: RunReport,
@@ -115,6 +117,7 @@ impl Run {
             preallocate: [0, 4 << 10, 16 << 10, 64 << 10][rng.usize(0..4)],
             reserve: [0, 8 << 10][rng.usize(0..2)],
             boot: 1,
+            ruined: false,
             models: vec![LogModel::default(); shards],
             nexts: vec![BTreeMap::new(); shards],
             report: RunReport::default(),
@@ -159,7 +162,7 @@ impl Run {
             let damaged = store.recovery().iter().any(|recovery| recovery.damage.is_some());
             if damaged {
                 self.report.damaged += 1;
-                if !self.fs.was_ruined() {
+                if !self.ruined {
                     return Err(format!("taken for damage: {:?}", store.recovery()));
                 }
             }
@@ -204,11 +207,13 @@ impl Run {
     }
 
     fn check(&mut self, store: &DiskStore, stop: Stop) -> Result<(), String> {
+        let mut damaged = false;
         for (shard, recovery) in store.recovery().iter().enumerate() {
-            let ruined = self.fs.was_ruined();
             let refuses = recovery.damage.is_some() && self.on_damage == OnDamage::Refuse;
-            self.models[shard].check(store, shard, stop, ruined, refuses)?;
+            damaged |= self.models[shard].check(store, shard, stop, self.ruined, refuses)?;
         }
+        // Everything was read: what was ruined has been cut off.
+        self.ruined &= damaged;
         Ok(())
     }
 
@@ -223,6 +228,7 @@ impl Run {
             }
             Stop::PowerCut => {
                 self.fs.power_cut();
+                self.ruined |= self.fs.was_ruined();
                 self.boot += 1;
                 self.fs = self.fs.restart();
             }
@@ -312,7 +318,7 @@ impl Run {
                     self.clock.advance(Duration::from_secs(self.rng.u64(0..40_000)));
                     store.maintain().is_ok()
                 }
-                17 if self.fs.was_ruined() => true,
+                17 if self.ruined => true,
                 17 => {
                     let partition = self.rng.u32(0..6);
                     match self.models[shard].check_partition(store, shard, partition) {

@@ -25,8 +25,6 @@ pub(crate) struct Names {
 #[derive(Debug, Clone)]
 struct Step {
     changes: Vec<(Id, OsString, Option<Id>)>,
-    /// A sync failed: no later one makes it durable.
-    is_lost: bool,
 }
 
 impl Names {
@@ -46,7 +44,7 @@ impl Names {
     }
 
     pub(crate) fn change(&mut self, changes: Vec<(Id, OsString, Option<Id>)>) {
-        let step = Step { changes, is_lost: false };
+        let step = Step { changes };
         step.apply(&mut self.seen);
         self.unsynced.push(step);
     }
@@ -54,18 +52,18 @@ impl Names {
     pub(crate) fn sync(&mut self, dir: Id) {
         let touches = |step: &mut Step| step.changes.iter().any(|change| change.0 == dir);
         for step in self.unsynced.extract_if(.., touches) {
-            if !step.is_lost {
-                step.apply(&mut self.disk);
-            }
+            step.apply(&mut self.disk);
         }
     }
 
-    /// A sync that fails: some of the changes will never arrive, and nobody says which.
+    /// A sync that fails: some of the changes arrive, and nobody says which. The others wait for the
+    /// next sync. Unlike bytes, none is forgotten while programs still see it: names are in a file
+    /// system's journal, and one that could not write that takes no more changes at all.
     pub(crate) fn fail_sync(&mut self, dir: Id, rng: &mut Rng) {
-        for step in &mut self.unsynced {
-            if step.changes.iter().any(|change| change.0 == dir) && rng.bool() {
-                step.is_lost = true;
-            }
+        let arrives =
+            |step: &mut Step| step.changes.iter().any(|change| change.0 == dir) && rng.bool();
+        for step in self.unsynced.extract_if(.., arrives) {
+            step.apply(&mut self.disk);
         }
     }
 
@@ -78,7 +76,7 @@ impl Names {
                 Fate::AllDropped => false,
                 Fate::Each => rng.bool(),
             };
-            if is_kept && !step.is_lost {
+            if is_kept {
                 step.apply(&mut self.disk);
             }
         }

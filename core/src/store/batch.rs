@@ -11,7 +11,11 @@
 //! never passes. The header has a check of its own, so that no length is believed, and nothing
 //! allocated or skipped, before it is verified. `durable_pos` is what tells damage from a torn
 //! write: bytes below it were on the disk when the batch was made.
+//!
+//! On the disk each word of a header is XORed with a number that the salt gives. So no word of one
+//! that was written is zero (but once in 2^64), and where one is, the write did not come to its end.
 
+use super::entropy::split_mix;
 use super::record::{long, word};
 use super::sabotage::sabotaged;
 
@@ -20,7 +24,6 @@ pub(crate) const HEADER: usize = 64;
 /// The most bytes of records that one batch may have: a record of the largest payload there can be.
 pub(crate) const MAX_BODY: usize = 65 << 20;
 
-/// Not zero in any byte, so that a header whose head was never written shows it.
 const MAGIC: u32 = u32::from_le_bytes(*b"SLRB");
 
 /// What a batch is.
@@ -85,16 +88,21 @@ impl BatchHeader {
         put(56, &self.body_crc.to_le_bytes());
         let crc = checksum(salt, &bytes[..60]);
         bytes[60..].copy_from_slice(&crc.to_le_bytes());
+        whiten(&mut bytes, salt);
         bytes
     }
 
     /// The header in the first 64 of `bytes`, if it verifies and is of a format that is known.
     pub(crate) fn decode(bytes: &[u8], salt: u32) -> Option<Self> {
         let bytes = bytes.first_chunk::<HEADER>()?;
-        let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        if word(bytes, 0) != MAGIC {
+        // This alone first: it is asked at every word behind a batch that does not verify.
+        if word(bytes, 0) ^ key(salt, 0) as u32 != MAGIC {
             return None;
         }
+        let mut bytes = *bytes;
+        whiten(&mut bytes, salt);
+        let bytes = &bytes;
+        let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         if !sabotaged("header_crc") && !agree(word(bytes, 60), checksum(salt, &bytes[..60])) {
             return None;
         }
@@ -138,6 +146,18 @@ impl BatchHeader {
     }
 }
 
+/// XORs the words of a header with numbers that the salt gives, or takes that away again.
+fn whiten(bytes: &mut [u8; HEADER], salt: u32) {
+    for (at, word) in bytes.chunks_exact_mut(8).enumerate() {
+        word.iter_mut().zip(key(salt, at).to_le_bytes()).for_each(|(byte, key)| *byte ^= key);
+    }
+}
+
+/// The number for word `at`. The fuzzer would not find it, and has none.
+fn key(salt: u32, at: usize) -> u64 {
+    if cfg!(fuzzing) { 0 } else { split_mix(u64::from(salt) << 32 | at as u64) }
+}
+
 /// Whether a check agrees with what it was made of. Under the fuzzer it always does.
 pub(crate) fn agree(stored: u32, computed: u32) -> bool {
     cfg!(fuzzing) || stored == computed
@@ -171,6 +191,16 @@ mod tests {
         let bytes = header().encode(11);
         assert_eq!(BatchHeader::decode(&bytes, 11), Some(header()));
         assert_eq!(BatchHeader::decode(&bytes, 12), None);
+    }
+
+    #[test]
+    fn no_word_of_a_header_is_zero_on_the_disk() {
+        let empty = BatchHeader { base_sequence: 0, durable_pos: 0, ..header() };
+        let seal = BatchHeader { kind: Kind::Seal, body_len: 0, record_count: 0, ..empty };
+        for salt in 0..1000 {
+            let bytes = seal.encode(salt);
+            assert!(bytes.chunks_exact(8).all(|word| word != [0; 8]), "salt {salt}");
+        }
     }
 
     #[test]

@@ -25,6 +25,7 @@
 use std::collections::BTreeMap;
 
 use super::cursor::{self, Cursor, CursorKey};
+use super::entropy::split_mix;
 use super::sabotage::sabotaged;
 
 /// Bytes before the first batch.
@@ -145,11 +146,7 @@ fn long(bytes: &[u8], at: usize) -> u64 {
 /// Whitens bytes that stand at `at`, or takes that away again.
 fn whiten(salt: u64, at: u64, bytes: &mut [u8]) {
     for (word, position) in bytes.chunks_mut(8).zip((at / 8)..) {
-        // SplitMix64 (Steele, Lea and Flood, 2014), at any place of its stream.
-        let z = salt.wrapping_add(position.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        let key = (z ^ (z >> 31)).to_le_bytes();
+        let key = split_mix(salt.wrapping_add(position)).to_le_bytes();
         word.iter_mut().zip(key).for_each(|(byte, key)| *byte ^= key);
     }
 }

@@ -3,7 +3,6 @@
 use crate::sync::Mutex;
 use std::hash::{BuildHasher, RandomState};
 
-/// SplitMix64 (Steele, Lea and Flood, 2014).
 #[derive(Debug)]
 pub(crate) struct Entropy(Mutex<u64>);
 
@@ -15,9 +14,15 @@ impl Entropy {
 
     pub(crate) fn next(&self) -> u64 {
         let mut state = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        *state = state.wrapping_add(1);
+        split_mix(*state)
     }
+}
+
+/// Number `at` of SplitMix64's stream (Steele, Lea and Flood, 2014).
+pub(super) fn split_mix(at: u64) -> u64 {
+    let z = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }

@@ -30,27 +30,32 @@ pub(super) fn sequences(
     is_expired: Option<IsExpired<'_>>,
     into: &mut Records,
 ) -> Result<(), StoreError> {
-    into.clear();
-    into.set_next(sequences.start);
     let mut from = sequences.start;
-    while from < sequences.end && into.is_empty() {
+    loop {
+        // Also of the bytes of records that were read and have expired.
+        into.clear();
+        into.set_next(from.min(sequences.end));
+        if from >= sequences.end {
+            return Ok(());
+        }
         let Some((segment, next)) = segments.of(from) else {
             return Err(StoreError::Expired { low: segments.low() });
         };
         let extent = segment.extent();
         if from >= extent.sequence && !extent.damaged {
             // Given up between two segments.
-            let Some(next) = next else { break };
+            let Some(next) = next else { return Ok(()) };
             from = next.max(from + 1);
-            into.set_next(from.min(sequences.end));
             continue;
         }
         let wanted = Wanted { sequences: from..sequences.end, max_bytes, is_expired };
         segment_part(home, segments, &segment, next, &wanted, into)?;
         debug_assert!(into.next() > from, "a read goes on");
+        if !into.is_empty() {
+            return Ok(());
+        }
         from = into.next();
     }
-    Ok(())
 }
 
 struct Wanted<'a> {

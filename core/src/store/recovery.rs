@@ -93,9 +93,9 @@ pub(crate) fn open(home: &Home) -> Result<Opened, StoreError> {
     {
         return Err(damaged_file(home, "", state.low));
     }
-    let kept = state.boot != 0 && state.boot == home.options.boot;
+    let cached_end = (state.boot != 0 && state.boot == home.options.boot).then_some(0);
     let mut recovery =
-        Attempt { home, superblock, headers: vec![], scanned: VecDeque::new(), kept };
+        Attempt { home, superblock, headers: vec![], scanned: VecDeque::new(), cached_end };
     recovery.read_headers(&bases)?;
     if let Err(error) = recovery.scan_back() {
         // The next attempt must not take the silence of a sync that failed once for success.
@@ -150,8 +150,9 @@ struct Attempt<'a> {
     headers: Vec<(SegmentHeader, u64)>,
     /// The last ones of them.
     scanned: VecDeque<Scanned>,
-    /// Whether the operating system still has all it was given: it was not booted since.
-    kept: bool,
+    /// Where the log ends as the operating system has it in memory, if it was not booted since: so
+    /// it has all that it was given.
+    cached_end: Option<u64>,
 }
 
 impl Attempt<'_> {
@@ -185,10 +186,9 @@ impl Attempt<'_> {
         for (header, _) in self.headers.iter().rev() {
             let path = log_path(&self.home.dir, header.base);
             let file: Arc<dyn FsFile> = Arc::from(self.home.fs.open(&path, OpenHow::ReadWrite)?);
-            let mut cached = 0;
             if !state.clean {
-                if self.kept {
-                    cached = scan::segment(&*file, header)?.sequence;
+                if let Some(end) = &mut self.cached_end {
+                    *end = scan::segment(&*file, header)?.sequence.max(*end);
                 }
                 if !sabotaged("recovery_sync") {
                     file.sync_data()?;
@@ -198,7 +198,6 @@ impl Attempt<'_> {
                 }
             }
             let scan = scan::segment(&*file, header)?;
-            self.kept &= cached <= scan.sequence;
             let (checkpoint, position) = state.checkpoint;
             let durable = match checkpoint.cmp(&header.base) {
                 std::cmp::Ordering::Less => scan.durable_pos,
@@ -403,7 +402,8 @@ impl Attempt<'_> {
     fn next_sequence(&self, end: u64, report: &mut Recovery) -> u64 {
         let state = self.superblock.state();
         let mut next = end.max(state.low);
-        if !state.clean && !self.kept {
+        let is_kept = self.cached_end.is_some_and(|cached| cached <= end);
+        if !state.clean && !is_kept {
             next = next.max(state.frontier);
         }
         if let Some(scanned) = self.scanned.back().filter(|scanned| is_damaged(scanned)) {

@@ -320,5 +320,9 @@ fn has_hole(
     }
     let Some(header) = header else { return Ok(false) };
     let body = window.get(header_end, header.body_len as usize)?;
-    Ok(records(body).last().is_some_and(|record| record.payload().last() == Some(&0)))
+    // Where the lengths do not add up, more than the last word is wrong.
+    let len: usize = records(body).map(|record| record.bytes().len()).sum();
+    let adds_up = len == body.len() && records(body).count() == header.record_count as usize;
+    let last = records(body).last().filter(|_| adds_up);
+    Ok(last.is_some_and(|record| record.payload().last() == Some(&0)))
 }
