@@ -555,29 +555,25 @@ class Message {
     // give false, and have done nothing, where the lease is over: its time has passed, the message
     // was settled or given back, or it has expired. That is harmless. Errors: not_leased,
     // inside_filter, forked.
+    //
+    // The functions of the same names settle many in one call: `ack(batch)`.
 
     // It is done with: its subscription does not get it again.
-    Returns<bool> ack() const { return settled(slipring_ack(&raw_, 1, nullptr)); }
+    Returns<bool> ack() const;
 
     // It has failed, and is delivered again after `delay`, at most 24 hours, or as the
     // subscription's backoff has it; or goes to the dead letters, if this was its last attempt.
     // Errors: those, out_of_range, and those of `dead_letter`.
-    Returns<bool> nack(std::optional<Nanoseconds> delay = std::nullopt) const {
-        return settled(slipring_nack(&raw_, 1, detail::delay(delay), nullptr));
-    }
+    Returns<bool> nack(std::optional<Nanoseconds> delay = std::nullopt) const;
 
     // The lease ends so long from now, 10 ms to 600 s, instead of when it would have. Errors:
     // those, and out_of_range.
-    Returns<bool> extend(Nanoseconds by) const {
-        return settled(slipring_extend(&raw_, 1, detail::ns(by), nullptr));
-    }
+    Returns<bool> extend(Nanoseconds by) const;
 
     // Gives up on it: it goes to the dead letters with this reason, of which the first 1024 bytes
     // are kept. Errors: those, not_utf8, and why the dead letter could not be stored: then it is
     // not settled. Waits at most 100 ms, for subscriptions to dead letters that block.
-    Returns<bool> dead_letter(std::string_view reason = {}) const {
-        return settled(slipring_dead_letter(&raw_, 1, reason.data(), reason.size(), nullptr));
-    }
+    Returns<bool> dead_letter(std::string_view reason = {}) const;
 
     // What names this delivery, if it is to be settled.
     std::optional<AckId> ack_id() const noexcept {
@@ -595,11 +591,57 @@ class Message {
 
   private:
     friend class Subscription;
-    static Returns<bool> settled(slipring_status raw) {
-        return detail::settle(1, nullptr, [&](slipring_status *) { return raw; });
-    }
     slipring_message raw_;
 };
+static_assert(sizeof(Message) == sizeof(slipring_message) && std::is_standard_layout_v<Message>,
+              "arrays of these cross as arrays of those");
+
+namespace detail {
+inline const slipring_message *raw(Span<const Message> messages) noexcept {
+    return reinterpret_cast<const slipring_message *>(messages.data());
+}
+} // namespace detail
+
+// The following settle messages in one call: a batch, or a vector of those that have something in
+// common. See Message for what each does. All are tried. They give whether that had an effect on
+// all of them; what became of each is in `outcomes` then, in their order.
+
+inline Returns<bool> ack(Span<const Message> messages, std::vector<Status> *outcomes = nullptr) {
+    return detail::settle(messages.size(), outcomes, [&](slipring_status *each) {
+        return slipring_ack(detail::raw(messages), messages.size(), each);
+    });
+}
+inline Returns<bool> nack(Span<const Message> messages,
+                          std::optional<Nanoseconds> delay = std::nullopt,
+                          std::vector<Status> *outcomes = nullptr) {
+    return detail::settle(messages.size(), outcomes, [&](slipring_status *each) {
+        return slipring_nack(detail::raw(messages), messages.size(), detail::delay(delay), each);
+    });
+}
+inline Returns<bool> extend(Span<const Message> messages, Nanoseconds by,
+                            std::vector<Status> *outcomes = nullptr) {
+    return detail::settle(messages.size(), outcomes, [&](slipring_status *each) {
+        return slipring_extend(detail::raw(messages), messages.size(), detail::ns(by), each);
+    });
+}
+inline Returns<bool> dead_letter(Span<const Message> messages, std::string_view reason,
+                                 std::vector<Status> *outcomes = nullptr) {
+    return detail::settle(messages.size(), outcomes, [&](slipring_status *each) {
+        return slipring_dead_letter(detail::raw(messages), messages.size(), reason.data(),
+                                    reason.size(), each);
+    });
+}
+
+inline Returns<bool> Message::ack() const { return slipring::ack({this, 1}); }
+inline Returns<bool> Message::nack(std::optional<Nanoseconds> delay) const {
+    return slipring::nack({this, 1}, delay);
+}
+inline Returns<bool> Message::extend(Nanoseconds by) const {
+    return slipring::extend({this, 1}, by);
+}
+inline Returns<bool> Message::dead_letter(std::string_view reason) const {
+    return slipring::dead_letter({this, 1}, reason);
+}
 
 // A message that was kept: it outlives the subscription and the broker.
 class OwnedMessage {
@@ -1316,6 +1358,7 @@ class Messages {
         const slipring_message *raw_;
     };
 
+    const Message *data() const noexcept { return reinterpret_cast<const Message *>(messages_); }
     std::size_t size() const noexcept { return size_; }
     bool empty() const noexcept { return size_ == 0; }
     Message operator[](std::size_t index) const noexcept { return Message(messages_[index]); }
@@ -1344,34 +1387,9 @@ class [[nodiscard]] Received : public detail::Outcome {
 };
 
 // What receiving several gave: messages, or the reason why there are none.
+//
+//     ack(subscription.recv_batch(64)); // settles all of them in one call
 class [[nodiscard]] Batch : public detail::Outcome, public detail::Messages {
-  public:
-    // The following settle all of them in one call: see Message. Whether that had an effect on all;
-    // what became of each is in `outcomes` then, in their order. All are tried.
-
-    Returns<bool> ack(std::vector<Status> *outcomes = nullptr) const {
-        return detail::settle(size_, outcomes, [&](slipring_status *raw) {
-            return slipring_ack(messages_, size_, raw);
-        });
-    }
-    Returns<bool> nack(std::optional<Nanoseconds> delay = std::nullopt,
-                       std::vector<Status> *outcomes = nullptr) const {
-        return detail::settle(size_, outcomes, [&](slipring_status *raw) {
-            return slipring_nack(messages_, size_, detail::delay(delay), raw);
-        });
-    }
-    Returns<bool> extend(Nanoseconds by, std::vector<Status> *outcomes = nullptr) const {
-        return detail::settle(size_, outcomes, [&](slipring_status *raw) {
-            return slipring_extend(messages_, size_, detail::ns(by), raw);
-        });
-    }
-    Returns<bool> dead_letter(std::string_view reason,
-                              std::vector<Status> *outcomes = nullptr) const {
-        return detail::settle(size_, outcomes, [&](slipring_status *raw) {
-            return slipring_dead_letter(messages_, size_, reason.data(), reason.size(), raw);
-        });
-    }
-
   private:
     friend class Subscription;
 };
@@ -1379,8 +1397,8 @@ class [[nodiscard]] Batch : public detail::Outcome, public detail::Messages {
 // Settles messages of one subscription by their ack ids. All threads may use it at once. It does
 // not keep the subscription.
 //
-// See Message for what the functions do, and Batch for what they give. Errors: as there, and
-// invalid_ack_id.
+// See Message for what the functions do, and `ack` of many for what they give. Errors: as there,
+// and invalid_ack_id.
 class Acker {
   public:
     Returns<bool> ack(Span<const AckId> ids, std::vector<Status> *outcomes = nullptr) const {
@@ -1962,13 +1980,14 @@ class DeadLetters {
                                                          &letter.raw(), 1, &sent);
         return detail::give<bool>(status, [&] { return sent == 1; });
     }
-    // The same for all that were listed, in one call; how many were sent. After an error `partial`
-    // says that: the first ones.
-    Returns<std::uint64_t> redrive(const Letters &letters, std::uint64_t *partial = nullptr) const {
+    // The same for several, as those that were listed, in one call; how many were sent. After an
+    // error `partial` says that: the first ones.
+    Returns<std::uint64_t> redrive(Span<const Message> letters,
+                                   std::uint64_t *partial = nullptr) const {
         std::uint64_t sent = 0;
         slipring_status status =
-            slipring_broker_redrive(broker_, topic_.data(), topic_.size(), letters.messages_,
-                                    letters.size_, &sent);
+            slipring_broker_redrive(broker_, topic_.data(), topic_.size(), detail::raw(letters),
+                                    letters.size(), &sent);
         if (partial != nullptr)
             *partial = sent;
         return detail::give<std::uint64_t>(status, [&] { return sent; });

@@ -49,10 +49,10 @@ static void batches_are_settled_in_one_call() {
     std::vector<NewMessage> messages(10);
     topic.publish_batch(messages);
     auto batch = sub.recv_batch(10);
-    CHECK(batch.size() == 10 && batch.extend(600s));
+    CHECK(batch.size() == 10 && extend(batch, 600s));
     CHECK(batch[3].ack());
     std::vector<Status> outcomes;
-    CHECK(!batch.nack(std::nullopt, &outcomes) && outcomes.size() == 10);
+    CHECK(!nack(batch, std::nullopt, &outcomes) && outcomes.size() == 10);
     for (std::size_t i = 0; i < outcomes.size(); ++i)
         CHECK(outcomes[i] == (i == 3 ? Status::stale : Status::ok));
     std::size_t seen = 0;
@@ -61,9 +61,17 @@ static void batches_are_settled_in_one_call() {
         for (Message message : batch)
             CHECK(message.attempt() == 2);
         seen += batch.size();
-        CHECK(seen < 9 ? batch.ack() : batch.dead_letter("the last ones"));
+        CHECK(seen < 9 ? ack(batch) : dead_letter(batch, "the last ones"));
     }
     CHECK(broker.subscription_metrics(sub.id()).unsettled == 0);
+    // What has something in common.
+    topic.publish_batch(messages);
+    std::vector<Message> even, odd;
+    for (Message message : sub.recv_batch(10))
+        (message.offset() % 2 ? odd : even).push_back(message);
+    CHECK(ack(even) && ack(Span<const Message>()) && nack(odd, 0ns) && !ack(odd, &outcomes));
+    CHECK(outcomes == std::vector<Status>(5, Status::stale));
+    CHECK(ack(sub.recv_batch(10)) && broker.subscription_metrics(sub.id()).unsettled == 0);
     // In a poll each is settled where it lies.
     topic.publish("x");
     CHECK(sub.poll(9, [](const Message &message) { CHECK(message.ack()); }).size() == 1);
@@ -163,7 +171,7 @@ static void dead_letters_are_listed_sent_back_and_thrown_away() {
     auto topic = broker.topic("jobs");
     for (int i = 0; i < 6; ++i)
         topic.publish(NewMessage("x").attributes({{"kind", i % 2 ? "odd" : "even"}}));
-    CHECK(sub.recv_batch(6).dead_letter("no"));
+    CHECK(dead_letter(sub.recv_batch(6), "no"));
     auto graves = broker.dead_letters("graves");
     auto odd = Filter::equals("kind", "odd");
     CHECK(graves.list().size() == 6 && graves.list(2).size() == 2 && graves.list(odd).size() == 3);
@@ -176,9 +184,9 @@ static void dead_letters_are_listed_sent_back_and_thrown_away() {
     CHECK(graves.redrive(letters[0]) && !graves.redrive(letters[0]));
     CHECK(!graves.peek(letters[0].partition(), letters[0].offset()));
     CHECK(graves.redrive(letters) == 1 && graves.redrive(letters) == 0);
-    CHECK(sub.recv_batch(9).ack() && sub.try_recv().status() == Status::empty);
+    CHECK(ack(sub.recv_batch(9)) && sub.try_recv().status() == Status::empty);
     CHECK(graves.redrive_all(odd) == 2 && graves.redrive_all() == 2);
-    CHECK(sub.recv_batch(9).dead_letter({}));
+    CHECK(dead_letter(sub.recv_batch(9), {}));
     broker.delete_topic("jobs");
     std::uint64_t sent = 9;
     CHECK(status_of([&] { graves.redrive(graves.list(), &sent); }) == Status::no_such_topic);

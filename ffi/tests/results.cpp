@@ -92,7 +92,7 @@ static void settling() {
     CHECK(batch[1].extend(1ns).status() == Status::out_of_range);
     Result<Acker> acker = sub.acker();
     CHECK(acker && !acker->ack(id).value());
-    CHECK(!batch.dead_letter("no").value());
+    CHECK(!dead_letter(batch, "no").value());
     DeadLetters letters = broker.dead_letters("$dlq/s");
     CHECK(letters.list()->size() == 2 && letters.redrive((*letters.list())[0]).value());
     CHECK(letters.purge().value() == 1 && !letters.peek(0, 99)->has_value());
