@@ -13,8 +13,26 @@
 //     slipring_subscription_free(&scores);
 //     slipring_broker_free(&broker);
 //
-// TOPICS are `a/b/c`; in patterns `*` is one segment and `**` any number, anywhere. Delivery is at
-// most once and in order per partition. Whatever is lost is counted, exactly, and told.
+// TOPICS are `a/b/c`; in patterns `*` is one segment and `**` any number, anywhere. Messages come in
+// order per partition. Whatever is lost is counted, exactly, and told.
+//
+// DELIVERY is at most once, or at least once where a subscription asks for that
+// (`slipring_subscription_options.delivery`): then each delivery of a message is a lease, which ends
+// after a time, and the message comes again until it is settled. A handler settles it by what it
+// returns. Who pulls calls `slipring_ack`, `slipring_nack`, `slipring_extend` or `slipring_dead_letter`
+// with the messages, one or an array of them in one call; or keeps their ack ids, which are values, and
+// settles from elsewhere with a `slipring_acker`. A message that fails too often goes to the dead
+// letters, a topic of their own (`slipring_broker_dead_letters`), from which it can be sent back. A
+// subscription with a name lives as long as the broker, and its consumers come and go.
+//
+//     slipring_subscription_options options;
+//     slipring_subscription_options_init(&options, sizeof options);
+//     options.delivery = SLIPRING_AT_LEAST_ONCE;
+//     ...
+//     while (slipring_subscription_recv_batch(jobs, 64, &messages, &count) == SLIPRING_OK) {
+//         do_all(messages, count);
+//         slipring_ack(messages, count, NULL);
+//     }
 //
 // RESULTS. A function that can fail returns a `slipring_status`: 0 for success, positive for an
 // outcome that is no error, negative for an error, whose text is then the thread's last error
