@@ -16,12 +16,12 @@ use crate::interest::{is_inside_filter, outside_filters};
 use crate::keeper::Keeper;
 use crate::message::{Context, NewMessage};
 use crate::metrics::{Metrics, ShardMetrics, Source, SubscriptionMetrics, TopicMetrics};
-use crate::origin::Origin;
+use crate::origin::{Memory, Origin};
 use crate::pin;
 use crate::publisher::{Engine, Topic};
 use crate::receipt::{BatchError, BatchReceipt, Receipt};
 use crate::registry::{CloseReport, Known, Registry, Settings};
-use crate::shard::{Memory, Routes, Shard};
+use crate::shard::{Routes, Shard};
 use crate::snapshot::Snapshot;
 use crate::store::{
     DiskStoreBuilder, MessageStore, OnDamage, Retention, StoreError, lock_directory,

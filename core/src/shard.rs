@@ -17,7 +17,7 @@ use crate::inbox::{Inbox, InboxState};
 use crate::lane::{Held, Lane, Replay};
 use crate::log::{Log, LogWriter};
 use crate::message::{self, Context, Layout, NewMessage, Place, Record};
-use crate::origin::Origin;
+use crate::origin::{Memory, Origin};
 pub(crate) use crate::outcome::{Appended, Outcome, Stop};
 pub(crate) use crate::partition::Partition;
 use crate::partition::{PartitionState, Target, UNRESOLVED};
@@ -26,9 +26,14 @@ use crate::queue::Pushed;
 use crate::runs::Span;
 use crate::snapshot::Snapshot;
 use crate::sync::{Arc, Counter, Ordering, PlainArc, light_fence};
+use crate::tally::ShardFigures;
 use crate::trie::Trie;
+use crate::waits::Room;
 pub(crate) use crate::waits::Waits;
 use std::collections::HashMap;
+
+/// Bytes of records that a chunk has room for.
+const CHUNK_ROOM: usize = CHUNK_BYTES - FIRST_RECORD;
 
 /// Messages that are pushed to a lane in one go.
 const GROUP: usize = 64;
@@ -43,23 +48,6 @@ pub(crate) struct Shard {
     pub(crate) claims: ClaimArea,
     pub(crate) log: PlainArc<Log>,
     pub(crate) figures: PlainArc<ShardFigures>,
-}
-
-/// The memory that a shard may use.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Memory<'a> {
-    pub(crate) budget: usize,
-    pub(crate) when_full: WhenFull,
-    pub(crate) pool: &'a Arc<Pool>,
-}
-
-/// Counted by the holder.
-#[derive(Debug, Default)]
-pub(crate) struct ShardFigures {
-    /// Records that have expired from memory.
-    pub(crate) expired: Counter,
-    /// Chunk bytes that the log retains.
-    pub(crate) retained_bytes: Counter,
 }
 
 impl Shard {
@@ -530,21 +518,41 @@ impl Core {
         };
         let messages = &messages[..room.most];
         if !room.ask_filters {
-            let (at, left) = self.appender.span();
-            let end = at as usize + left;
-            // SAFETY: the appender's span is ours and aligned; the publisher has checked the
-            // messages before they came here.
-            let (count, next) =
-                unsafe { message::write_all(at, end, messages, place, self.log.slots()) };
+            let mut count = self.write_into_chunk(messages, place);
+            if count == 0 && self.begin_chunk_for(messages)? {
+                count = self.write_into_chunk(messages, place);
+            }
             if count > 0 {
-                self.appender.commit(next as usize - at as usize);
                 return Ok(count);
             }
         }
         self.write_first(state, following, messages, place, room.ask_filters, waits)
     }
 
-    /// Writes the first of `messages` alone: it needs another chunk, or must be looked at first.
+    /// Writes as many of `messages` as fit behind what is in the present chunk.
+    #[inline(always)]
+    fn write_into_chunk(&mut self, messages: &[NewMessage<'_>], place: Place) -> usize {
+        let (at, left) = self.appender.span();
+        let end = at as usize + left;
+        // SAFETY: the appender's span is ours and aligned; the publisher has checked the messages
+        // before they came here.
+        let (count, next) =
+            unsafe { message::write_all(at, end, messages, place, self.log.slots()) };
+        if count > 0 {
+            self.appender.commit(next as usize - at as usize);
+        }
+        count
+    }
+
+    /// Begins another chunk, unless the first of `messages` needs memory of its own.
+    #[cold]
+    fn begin_chunk_for(&mut self, messages: &[NewMessage<'_>]) -> Result<bool, Stop> {
+        let first = messages.first().and_then(|message| message.measure().ok());
+        let bytes = first.map(Layout::bytes).filter(|bytes| *bytes <= CHUNK_ROOM);
+        bytes.map_or(Ok(false), |bytes| self.next_chunk(bytes).map(|_| true))
+    }
+
+    /// Writes the first of `messages` alone: it needs memory of its own, or must be looked at first.
     #[cold]
     #[inline(never)]
     fn write_first(
@@ -560,7 +568,7 @@ impl Core {
         // Checked by the publisher before it came here.
         let Ok(layout) = message.measure() else { return Err(Stop::NoMemory) };
         let bytes = layout.bytes();
-        if bytes > CHUNK_BYTES - FIRST_RECORD {
+        if bytes > CHUNK_ROOM {
             return self.write_large(state, following, message, layout, place, waits);
         }
         let at = match self.appender.room(bytes) {
@@ -885,11 +893,4 @@ impl Core {
 #[cold]
 fn blocked_by(target: &Target) -> Stop {
     Stop::Blocked(Arc::clone(&target.inbox), Arc::clone(&target.lane))
-}
-
-/// How many messages may be published at once.
-struct Room {
-    most: usize,
-    /// The filters of subscriptions that block must be asked first.
-    ask_filters: bool,
 }

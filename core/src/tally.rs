@@ -1,4 +1,4 @@
-//! What is counted of a lane, by each of its owners alone.
+//! What is counted of lanes and shards, each figure by one owner alone.
 
 use crate::sync::Counter;
 
@@ -35,4 +35,13 @@ pub(crate) struct Read {
     pub(crate) discarded: Counter,
     /// Taken from the log or a lossy ring and not delivered yet: a level, not a sum.
     pub(crate) buffered: Counter,
+}
+
+/// Of a shard, counted by whoever holds its baton.
+#[derive(Debug, Default)]
+pub(crate) struct ShardFigures {
+    /// Records that have expired from memory.
+    pub(crate) expired: Counter,
+    /// Chunk bytes that the log retains.
+    pub(crate) retained_bytes: Counter,
 }
