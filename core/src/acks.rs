@@ -293,7 +293,8 @@ impl Acks {
         let ledgers = positions.into_iter().enumerate().map(|(shard, position)| {
             let log = &self.engine.shards[shard].log;
             let mut recalled = Recalled::default();
-            let end = position.settled.max().map_or(position.floor, |last| last + 1);
+            // As far as messages were taken before; a hint.
+            let end = log.low();
             Some(Ledger::restored(position, |sequence| {
                 let Some(backing) = log.backing().filter(|_| self.terms.keys_wait) else {
                     return 0;

@@ -588,7 +588,7 @@ impl BrokerBuilder {
                     Some(shards) => builder.clone().shards(shards),
                     None => builder.clone(),
                 };
-                let store = builder.clock(self.clock.clone()).open_on(Arc::clone(&fs))?;
+                let store = builder.clock(self.clock.clone()).open_here(Arc::clone(&fs))?;
                 let (id, on_damage) = (store.id(), store.on_damage());
                 (Arc::new(store), id, on_damage)
             }

@@ -116,7 +116,8 @@ impl Ledger {
         let Position { floor, settled, attempts } = position;
         let mut ledger = Self::new(floor);
         ledger.settled = Settled::with(floor, settled);
-        ledger.next = ledger.settled.end();
+        let tried = attempts.last_key_value().map_or(floor, |(last, _)| last + 1);
+        ledger.next = ledger.settled.end().max(tried);
         for sequence in ledger.floor()..ledger.next {
             if ledger.settled.contains(sequence) {
                 continue;

@@ -25,7 +25,7 @@ use crate::prefetch;
 use crate::queue::Pushed;
 use crate::runs::Span;
 use crate::snapshot::Snapshot;
-use crate::sync::{Arc, Counter, Ordering, PlainArc, light_fence};
+use crate::sync::{Arc, Ordering, PlainArc, light_fence};
 use crate::tally::ShardFigures;
 use crate::trie::Trie;
 use crate::waits::Room;

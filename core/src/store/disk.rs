@@ -148,11 +148,16 @@ impl DiskStoreBuilder {
     ///
     /// [`StoreError::Locked`] while it is open elsewhere; [`StoreError::Incompatible`] and
     /// [`StoreError::Damaged`] when the directory is not one that can be opened.
-    pub fn open(mut self, dir: &Path) -> Result<DiskStore, StoreError> {
+    pub fn open(self, dir: &Path) -> Result<DiskStore, StoreError> {
+        self.open_here(Arc::new(RealFs::open(dir)?))
+    }
+
+    /// The same on a file system of this machine.
+    pub(crate) fn open_here(mut self, fs: Arc<dyn Fs>) -> Result<DiskStore, StoreError> {
         if self.options.boot == 0 {
             self.options.boot = boot_id();
         }
-        self.open_on(Arc::new(RealFs::open(dir)?))
+        self.open_on(fs)
     }
 
     /// The same on any file system.
