@@ -10,6 +10,9 @@
 //! lost is counted, exactly, and told: see [`RecvError::Lagged`], [`SubscriptionBuilder::on_lagged`],
 //! [`Receipt`], [`Metrics`].
 //!
+//! A broker is in memory ([`Broker::in_memory`]), or has a directory ([`Broker::open`]): then what was
+//! published and settled outlives the process.
+//!
 //! The README has the tour; `docs/ARCHITECTURE.md` follows a message through the code.
 #![cfg_attr(
     slipring_loom,
