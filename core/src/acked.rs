@@ -97,12 +97,7 @@ impl Acked {
                 self.note(id, 1);
                 return Next::Record(address);
             }
-            let lease = if self.handles {
-                self.acks.lease_to_handler(shard, message.record)
-            } else {
-                self.acks.lease(shard, message.record)
-            };
-            if let Some((id, grant)) = lease {
+            if let Some((id, grant)) = self.acks.lease(shard, message.record, self.handles) {
                 self.note(id, grant.attempt);
                 return Next::Record(address);
             }
@@ -169,7 +164,7 @@ impl Acked {
             self.end_run();
             self.quiet = false;
             // Nothing else is unsettled that it could have to wait for.
-            let lease = self.acks.lease_to_handler(shard, message.record);
+            let lease = self.acks.lease(shard, message.record, true);
             generation = lease.map_or(generation, |(_, grant)| grant.generation);
         }
         let grant = Grant { sequence, generation, attempt };

@@ -6,6 +6,7 @@
 //! whoever stores it.
 
 use crate::backoff::Backoff;
+use crate::clock::whole_ms;
 use crate::dead_letter::{self, Source};
 use crate::error::{AckError, PublishError};
 use crate::inbox::{Inbox, InboxState};
@@ -56,10 +57,8 @@ pub(crate) type DeadLetterTopic = dyn Fn() -> Result<Topic, PublishError> + Send
 
 /// See the module's head.
 pub(crate) struct Acks {
-    inbox: Arc<Inbox>,
+    pub(crate) inbox: Arc<Inbox>,
     engine: Arc<Engine>,
-    /// Of the subscription, whichever inbox it has: the part of ack ids that stays.
-    number: u64,
     pub(crate) terms: Terms,
     pub(crate) dead_letters: Arc<DeadLetterTopic>,
     state: Mutex<State>,
@@ -129,18 +128,14 @@ impl Acks {
             random: inbox.id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ engine.context.store | 1,
         };
         let (state, figures) = (Mutex::new(state), AckFigures::default());
-        Self { number: inbox.id, inbox, engine, terms, dead_letters, state, figures }
+        Self { inbox, engine, terms, dead_letters, state, figures }
     }
 
     /// Those of the same subscription for its next inbox, after a [hand-over](Self::hand_over).
     /// Nothing is leased: what was is due. With `forget` nothing is unsettled either.
     pub(crate) fn succeed_to(&self, inbox: Arc<Inbox>, left: HandOver, forget: bool) -> Self {
-        let next = Self::new(
-            inbox,
-            Arc::clone(&self.engine),
-            self.terms.clone(),
-            Arc::clone(&self.dead_letters),
-        );
+        let (engine, dead_letters) = (Arc::clone(&self.engine), Arc::clone(&self.dead_letters));
+        let next = Self::new(inbox, engine, self.terms.clone(), dead_letters);
         {
             let mut state = next.lock();
             state.incarnation = left.incarnation.wrapping_add(1);
@@ -149,7 +144,7 @@ impl Acks {
                 state.ledgers.iter_mut().flatten().for_each(Ledger::expire_all);
             }
         }
-        Self { number: self.number, ..next }
+        next
     }
 
     /// Shows the shards what is unsettled, when they know the inbox.
@@ -175,7 +170,7 @@ impl Acks {
     fn epoch(&self, incarnation: u16) -> u64 {
         const PART: u64 = (1 << 24) - 1;
         let of_store = (self.engine.context.store & PART) << 40;
-        of_store | (self.number & PART) << 16 | u64::from(incarnation)
+        of_store | (self.inbox.number & PART) << 16 | u64::from(incarnation)
     }
 
     /// The ordering key of `record`, as ledgers know it.
@@ -192,10 +187,11 @@ impl Acks {
     /// What is due now of the messages from `shard` that were taken before.
     pub(crate) fn due(&self, shard: usize, to_handler: bool) -> Due {
         let now = self.now();
-        let until = if to_handler { FOR_EVER } else { now.saturating_add(self.terms.visibility) };
+        let until = self.lease_end(now, to_handler);
         let mut state = self.lock();
+        let most = state.most_leased(shard, &self.terms);
         if let (Some(ledger), Some(lane)) = (state.ledgers[shard].as_mut(), self.inbox.lane(shard))
-            && let Some(due) = self.due_of(ledger, lane, now, until)
+            && let Some(due) = self.due_of(ledger, lane, now, until, most)
         {
             return match due {
                 Ok(grant) => Due::Again(self.id(&state, shard, grant), grant),
@@ -205,6 +201,11 @@ impl Acks {
         if state.has_room(&self.terms) { Due::Fresh } else { Due::Full }
     }
 
+    /// When a lease that is given now ends; a handler settles its message when it returns.
+    fn lease_end(&self, now: Duration, to_handler: bool) -> Duration {
+        if to_handler { FOR_EVER } else { now.saturating_add(self.terms.visibility) }
+    }
+
     /// A message of `ledger` that is due, or how many have expired.
     fn due_of(
         &self,
@@ -212,6 +213,7 @@ impl Acks {
         lane: &Lane,
         now: Duration,
         until: Duration,
+        most: usize,
     ) -> Option<Result<Grant, u64>> {
         if ledger.is_quiet() {
             return None;
@@ -223,7 +225,7 @@ impl Acks {
             count(&self.figures.expired_leases, expired);
             return Some(Err(expired));
         }
-        let grant = ledger.due(now, until)?;
+        let grant = ledger.due(now, until, most)?;
         count(&self.figures.redelivered, u64::from(grant.attempt > 1));
         Some(Ok(grant))
     }
@@ -234,26 +236,14 @@ impl Acks {
     }
 
     /// Leases the next message from `shard`, unless it must wait for another of its key.
-    pub(crate) fn lease(&self, shard: usize, record: Record<'_>) -> Option<(AckId, Grant)> {
-        self.lease_until(shard, record, self.now().saturating_add(self.terms.visibility))
-    }
-
-    /// Leases it for a handler, which settles it when it returns.
-    pub(crate) fn lease_to_handler(
+    pub(crate) fn lease(
         &self,
         shard: usize,
         record: Record<'_>,
-    ) -> Option<(AckId, Grant)> {
-        self.lease_until(shard, record, FOR_EVER)
-    }
-
-    fn lease_until(
-        &self,
-        shard: usize,
-        record: Record<'_>,
-        until: Duration,
+        to_handler: bool,
     ) -> Option<(AckId, Grant)> {
         let key = self.key(record);
+        let until = self.lease_end(self.now(), to_handler);
         let mut state = self.lock();
         let (ledger, lane) = state.ledger(&self.inbox, shard)?;
         let sequence = sequence_after(ledger.next(), record);
@@ -285,20 +275,19 @@ impl Acks {
 
     /// When something is due next.
     pub(crate) fn next_due(&self) -> Option<Duration> {
-        self.lock().next_due()
+        self.lock().next_due(&self.terms)
     }
 
     /// Whether something is due now.
     pub(crate) fn is_due(&self) -> bool {
-        let next = self.lock().next_due();
-        next.is_some_and(|next| next <= self.now())
+        self.next_due().is_some_and(|next| next <= self.now())
     }
 
     /// Wakes the consumer when something is due.
     pub(crate) fn set_alarm(&self) {
         let now = self.now();
         let mut state = self.lock();
-        let Some(due) = state.next_due() else { return };
+        let Some(due) = state.next_due(&self.terms) else { return };
         if state.alarm.is_none_or(|alarm| due < alarm || alarm <= now) {
             state.alarm = Some(due);
             drop(state);
@@ -324,7 +313,7 @@ impl Acks {
         self.change(shard, |ledger| ledger.settle(sequence).then_some(()).ok_or(Stale)).is_ok()
     }
 
-    /// A message that was due has expired. False if that was known.
+    /// A message that was taken has expired. False if that was known.
     pub(crate) fn lose(&self, shard: usize, sequence: u64) -> bool {
         let lost = self.settle(shard, sequence);
         count(&self.figures.expired_leases, u64::from(lost));
@@ -352,7 +341,7 @@ impl Acks {
     fn warn(&self, result: Result<(), AckError>) {
         // Any other error: it expired from the log meanwhile.
         if let Err(AckError::DeadLetter(error)) = result {
-            tracing::warn!(subscription = self.inbox.id, %error, "a dead letter is not stored");
+            tracing::warn!(subscription = self.inbox.number, %error, "a dead letter is not stored");
         }
     }
 
@@ -364,9 +353,7 @@ impl Acks {
         // stored, there is another attempt at that when the time is over.
         self.change(shard, |ledger| ledger.nack(grant.sequence, grant.generation, now, until))?;
         let Some(message) = self.read(shard, grant.sequence) else {
-            if self.settle(shard, grant.sequence) {
-                count(&self.figures.expired_leases, 1);
-            }
+            self.lose(shard, grant.sequence);
             return Err(AckError::Expired);
         };
         let subscription = dead_letter::subscription_name(&self.inbox);
@@ -389,8 +376,7 @@ impl Acks {
             return self.bury(shard, grant, reason);
         }
         let now = self.now();
-        let random = self.lock().random();
-        let pause = || self.terms.backoff.after_with(grant.attempt, random);
+        let pause = || self.terms.backoff.after_with(grant.attempt, || self.lock().random());
         let due = now.saturating_add(delay.unwrap_or_else(pause));
         let Grant { sequence, generation, .. } = grant;
         self.change(shard, |ledger| ledger.nack(sequence, generation, now, due))
@@ -409,15 +395,15 @@ impl Acks {
         change: impl FnOnce(&mut Ledger) -> Result<(), Stale>,
     ) -> Result<(), AckError> {
         let mut state = self.lock();
-        let was_full = state.leased() >= self.terms.max_outstanding;
+        let had_room = state.has_room(&self.terms);
         let (Some(ledger), Some(lane)) = (state.ledgers[shard].as_mut(), self.inbox.lane(shard))
         else {
             return Err(AckError::Stale);
         };
         change(ledger).map_err(|Stale| AckError::Stale)?;
         lane.note_unsettled(ledger.oldest());
-        let due = ledger.next_due();
-        let made_room = was_full && state.leased() < self.terms.max_outstanding;
+        let made_room = !had_room && state.has_room(&self.terms);
+        let due = state.next_due_of(shard, &self.terms);
         drop(state);
         if self.inbox.arrivals.is_armed_after_fence() {
             if made_room || due.is_some_and(|due| due <= self.now()) {
@@ -492,8 +478,19 @@ impl State {
         self.ledgers.iter().flatten().map(Ledger::leased).sum()
     }
 
-    fn next_due(&self) -> Option<Duration> {
-        self.ledgers.iter().flatten().filter_map(Ledger::next_due).min()
+    /// Messages from `shard` that may be leased at a time, as others are leased now.
+    fn most_leased(&self, shard: usize, terms: &Terms) -> usize {
+        let leased_here = self.ledgers[shard].as_ref().map_or(0, Ledger::leased);
+        terms.max_outstanding.saturating_sub(self.leased() - leased_here)
+    }
+
+    /// When something from `shard` is due next; in the past if it is.
+    fn next_due_of(&self, shard: usize, terms: &Terms) -> Option<Duration> {
+        self.ledgers[shard].as_ref()?.next_due(self.most_leased(shard, terms))
+    }
+
+    fn next_due(&self, terms: &Terms) -> Option<Duration> {
+        (0..self.ledgers.len()).filter_map(|shard| self.next_due_of(shard, terms)).min()
     }
 
     /// The ledger of `shard`, made if need be, with the lane that its messages come from.
@@ -559,7 +556,6 @@ fn in_range(time: Duration, min: Duration, max: Duration) -> Result<(), AckError
     if (min..=max).contains(&time) {
         return Ok(());
     }
-    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let (requested_ms, min_ms, max_ms) = (ms(time), ms(min), ms(max));
+    let (requested_ms, min_ms, max_ms) = (whole_ms(time), whole_ms(min), whole_ms(max));
     Err(AckError::OutOfRange { requested_ms, min_ms, max_ms })
 }

@@ -217,8 +217,8 @@ impl Broker {
             index_bytes: shard.log.index_bytes(),
         });
         Metrics {
-            chunk_bytes: inner.pool.in_use(),
-            budget_bytes: inner.settings.memory_budget as u64,
+            chunk_bytes: inner.engine.pool.in_use(),
+            budget_bytes: inner.engine.memory_budget as u64,
             shards: shards.collect(),
             topics: if is_callable { self.topic_metrics() } else { Vec::new() },
             subscriptions: if is_callable { self.subscription_metrics(now_us) } else { Vec::new() },
@@ -450,7 +450,7 @@ impl BrokerBuilder {
             shards,
             context,
             limits,
-            pool: Arc::clone(&pool),
+            pool,
             memory_budget: self.memory_budget,
             clock: self.clock.clone(),
             generation: Generation::current(),
@@ -463,14 +463,12 @@ impl BrokerBuilder {
         }
         let inner = Registry {
             engine: Arc::new(engine),
-            pool,
             routing,
             settings: Settings {
                 auto_create: self.auto_create,
                 partitions: self.partitions,
                 workers: self.workers,
                 pin_workers: self.pin_workers,
-                memory_budget: self.memory_budget,
             },
             topics: RwLock::default(),
             control: Mutex::default(),

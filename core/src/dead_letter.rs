@@ -88,7 +88,7 @@ impl Cleared {
 pub(crate) fn subscription_name(inbox: &Inbox) -> Cow<'_, str> {
     match &inbox.name {
         Some(name) => Cow::Borrowed(name),
-        None => Cow::Owned(format!("unnamed-{}", inbox.id)),
+        None => Cow::Owned(format!("unnamed-{}", inbox.number)),
     }
 }
 

@@ -251,11 +251,6 @@ pub enum SubscribeError {
         /// The most it can be.
         max: u64,
     },
-    /// The capacity is 0 or above 2^24.
-    Capacity {
-        /// What was asked for.
-        requested: usize,
-    },
     /// The broker is closed.
     Closed,
     /// The call came from inside a filter function.
@@ -282,9 +277,6 @@ impl fmt::Display for SubscribeError {
             Self::InvalidDeadLetterTopic(error) => error.fmt(f),
             Self::OutOfRange { setting, min, max } => {
                 write!(f, "{setting} must be in {min}..={max}")
-            }
-            Self::Capacity { requested } => {
-                write!(f, "capacity {requested} is not in 1..=16777216")
             }
             Self::Closed => f.write_str("the broker is closed"),
             Self::InsideFilter => f.write_str("a filter function may not call the broker"),

@@ -29,6 +29,7 @@ mod acked;
 mod acker;
 #[cfg(not(slipring_loom))]
 mod acks;
+mod agenda;
 #[cfg(not(slipring_loom))]
 mod alarm;
 mod backoff;

@@ -136,6 +136,13 @@ impl Engine {
         Ok(())
     }
 
+    /// Nothing comes to `inbox` any more, nor does anything wait for what it has not read.
+    pub(crate) fn silence(&self, inbox: &Inbox) {
+        for shard in &self.shards {
+            shard.baton.run(|core| core.end_inbox(inbox));
+        }
+    }
+
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }

@@ -1,12 +1,11 @@
 //! The registry: what a broker knows of its topics and subscriptions, and how they come and go.
 
 use crate::acks::Acks;
-use crate::chunk::Pool;
 use crate::clock::deadline_after;
 use crate::config::Start;
 use crate::dead_letter::Cleared;
 use crate::error::{ConfigError, PublishError, SubscribeError};
-use crate::inbox::{Inbox, InboxState, Queue};
+use crate::inbox::{Inbox, InboxState};
 use crate::interest::{Interest, Scan, is_inside_filter};
 use crate::lane::Replay;
 use crate::message::{PartitionEntry, Record};
@@ -15,10 +14,10 @@ use crate::shard::{Partition, Routes, Shard};
 use crate::snapshot::Snapshot;
 use crate::subscription::Receiver;
 use crate::sync::{Arc, AtomicBool, Ordering, epoch};
+use crate::threads;
 use crate::worker::{Task, Workers};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
-use std::thread;
 use std::time::Duration;
 
 /// Below this many patterns the routes are merged by whoever subscribes, above by a thread.
@@ -30,7 +29,6 @@ const LAST_BATCH: u64 = 256;
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) pool: Arc<Pool>,
     pub(crate) routing: Arc<Snapshot<Routes>>,
     pub(crate) settings: Settings,
     pub(crate) topics: RwLock<BTreeMap<Arc<str>, Arc<TopicEntry>>>,
@@ -47,7 +45,6 @@ pub(crate) struct Settings {
     pub(crate) auto_create: bool,
     pub(crate) partitions: usize,
     pub(crate) workers: usize,
-    pub(crate) memory_budget: usize,
     pub(crate) pin_workers: Option<usize>,
 }
 
@@ -67,6 +64,30 @@ pub(crate) struct Known {
     pub(crate) acks: Option<Arc<Acks>>,
     /// It has no consumer at the moment.
     pub(crate) is_offline: bool,
+}
+
+impl Control {
+    /// The subscription `name`.
+    pub(crate) fn find(&mut self, name: &str) -> Option<&mut Known> {
+        self.subscriptions.get_mut(self.names.get(name)?)
+    }
+
+    /// Notes a subscription, also by its name.
+    fn insert(&mut self, known: Known) {
+        let Inbox { id, name, .. } = &*known.inbox;
+        if let Some(name) = name {
+            self.names.insert(name.clone(), *id);
+        }
+        self.subscriptions.insert(*id, known);
+    }
+}
+
+/// What came of giving a subscription another inbox.
+pub(crate) struct Succession {
+    /// Of the next inbox.
+    pub(crate) acks: Arc<Acks>,
+    /// Who handled what came to the one before.
+    pub(crate) before: Option<Weak<Task>>,
 }
 
 /// What [`Broker::close`](crate::Broker::close) left.
@@ -165,27 +186,29 @@ impl Registry {
 
     /// The topic for dead letters named `name`, made if need be.
     pub(crate) fn dead_letter_topic(&self, name: &str) -> Result<Topic, PublishError> {
+        let mut control = self.control();
         let entry = match self.find_topic(name) {
             Some(entry) => entry,
-            None => match self.make_topic(&mut self.control(), name, 1) {
-                Ok(entry) => entry,
-                // Somebody else was faster.
-                Err(ConfigError::TopicExists) => {
-                    self.find_topic(name).ok_or(PublishError::TopicDeleted)?
-                }
-                Err(_) => return Err(PublishError::Closed),
-            },
+            // Under the control mutex nobody else is faster.
+            None => self.make_topic(&mut control, name, 1).map_err(|_| PublishError::Closed)?,
         };
         Ok(Topic::new(Arc::clone(&self.engine), entry))
     }
 
     /// Takes `inbox` out of the routes and out of what the broker knows.
     pub(crate) fn unroute(self: &Arc<Self>, inbox: &Inbox) {
-        let mut control = self.control();
-        if control.subscriptions.remove(&inbox.id).is_none() {
-            // It has been done, and the name may be somebody else's by now.
-            return;
-        }
+        self.forget(self.control(), inbox.id);
+    }
+
+    /// The same under the control mutex; what was known. `None` if it has been done: then the name
+    /// may be somebody else's by now.
+    pub(crate) fn forget(
+        self: &Arc<Self>,
+        mut control: MutexGuard<'_, Control>,
+        id: u64,
+    ) -> Option<Known> {
+        let known = control.subscriptions.remove(&id)?;
+        let inbox = &known.inbox;
         let mut routes = Routes::clone(&self.routing.load());
         for pattern in &inbox.interest.patterns {
             routes = routes.remove(pattern, inbox.id);
@@ -195,6 +218,7 @@ impl Registry {
             control.names.remove(name);
         }
         self.merge_routes(control);
+        Some(known)
     }
 
     /// Merges the routes if there are many changes since the last time.
@@ -223,7 +247,7 @@ impl Registry {
                 drop(control);
             }
         };
-        if thread::Builder::new().name("slipring-routes".into()).spawn(merge).is_err() {
+        if threads::spawn("slipring-routes".into(), merge).is_err() {
             // The next change tries again; until then routing is slower, not wrong.
             self.merging.store(false, Ordering::Release);
         }
@@ -290,15 +314,24 @@ impl Registry {
         if self.engine.is_closed() {
             return Err(SubscribeError::Closed);
         }
-        if let Some(name) = &inbox.name {
-            if control.names.contains_key(name) {
-                return Err(SubscribeError::NameInUse);
-            }
-            control.names.insert(name.clone(), inbox.id);
+        if inbox.name.as_ref().is_some_and(|name| control.find(name).is_some()) {
+            return Err(SubscribeError::NameInUse);
         }
-        let known = Known { inbox: Arc::clone(inbox), task, acks, is_offline: false };
-        control.subscriptions.insert(inbox.id, known);
+        control.insert(Known { inbox: Arc::clone(inbox), task, acks, is_offline: false });
         Ok(control)
+    }
+
+    /// Notes who handles what comes for a subscription that was attached to. False if it has been
+    /// taken over or deleted since, or the broker has closed: nobody would end the task.
+    pub(crate) fn note_task(&self, task: &Arc<Task>) -> bool {
+        let mut control = self.control();
+        match control.subscriptions.get_mut(&task.inbox.id) {
+            Some(known) if !self.engine.is_closed() => {
+                known.task = Some(Arc::downgrade(task));
+                true
+            }
+            _ => false,
+        }
     }
 
     /// The number that the next subscription or inbox gets.
@@ -308,32 +341,29 @@ impl Registry {
         control.last_id
     }
 
-    /// Gives a subscription that settles later another inbox, which has no consumer yet: from where
-    /// it was, or from `start` on. The old one gets nothing any more; whoever has it ends it.
-    /// `None` if it is not there any more.
+    /// Gives a subscription that settles later another inbox: from where it was, or from `start`
+    /// on. The old one gets nothing any more; whoever has it ends it. With `is_offline` the next
+    /// one has no consumer until somebody opens it. `None` if the subscription is not there any
+    /// more, or the broker has closed: nobody would close the next inbox.
     pub(crate) fn succeed(
         self: &Arc<Self>,
         inbox: &Arc<Inbox>,
         acks: &Acks,
         start: Option<Start>,
-    ) -> Option<(Arc<Inbox>, Arc<Acks>)> {
-        let shards = self.engine.shards.len();
+        is_offline: bool,
+    ) -> Option<Succession> {
         let interest = match start {
             Some(start) => start.limit(&inbox.interest, self.engine.clock.unix_us()),
             None => inbox.interest.again(),
         };
-        let next = Arc::new(Inbox::new(
-            self.next_id(),
-            inbox.name.clone(),
-            interest,
-            Queue { overflow: inbox.overflow, delivery: inbox.delivery, capacity: inbox.capacity },
-            shards,
-            inbox.began_us,
-        ));
+        let next = Arc::new(inbox.again(self.next_id(), interest));
         // Asks the filter, so no lock is held.
         let replays = start.map(|start| self.replays(&next, start));
         let mut control = self.control();
-        control.subscriptions.remove(&inbox.id)?;
+        if self.engine.is_closed() {
+            return None;
+        }
+        let before = control.subscriptions.remove(&inbox.id)?;
         // Heads first: a shard that has no lane afterwards has had nothing below for it.
         let heads: Vec<u64> = self.engine.shards.iter().map(|shard| shard.log.head()).collect();
         let left = acks.hand_over();
@@ -348,28 +378,17 @@ impl Registry {
             Some(cursors.map(|cursor| Replay { cursor, scan: Scan::default() }).collect())
         });
         let acks = Arc::new(acks.succeed_to(Arc::clone(&next), left, start.is_some()));
-        if let Some(name) = &next.name {
-            control.names.insert(name.clone(), next.id);
-        }
-        let known = Known {
+        control.insert(Known {
             inbox: Arc::clone(&next),
             task: None,
             acks: Some(Arc::clone(&acks)),
-            is_offline: true,
-        };
-        control.subscriptions.insert(next.id, known);
+            is_offline,
+        });
         self.begin_instead(control, &next, replays, Some(inbox));
         acks.note_unsettled();
         // Its consumer may keep it for as long as it likes.
-        self.silence(inbox);
-        Some((next, acks))
-    }
-
-    /// Nothing comes to `inbox` any more, nor does anything wait for what it has not read.
-    pub(crate) fn silence(&self, inbox: &Inbox) {
-        for shard in &self.engine.shards {
-            shard.baton.run(|core| core.end_inbox(inbox));
-        }
+        self.engine.silence(inbox);
+        Some(Succession { acks, before: before.task })
     }
 
     /// Ends an inbox that has had no consumer, and has no place in the routes any more.
@@ -381,9 +400,9 @@ impl Registry {
     /// The consumer of `inbox` is gone: a subscription that has a name and settles later goes on
     /// without one, any other ends.
     pub(crate) fn leave(self: &Arc<Self>, inbox: &Arc<Inbox>, acks: Option<&Acks>) {
-        match acks.filter(|_| inbox.name.is_some() && !self.engine.is_closed()) {
-            Some(acks) => _ = self.succeed(inbox, acks, None),
-            None => self.unroute(inbox),
+        match acks.filter(|_| inbox.name.is_some()) {
+            Some(acks) if self.succeed(inbox, acks, None, true).is_some() => {}
+            _ => self.unroute(inbox),
         }
     }
 

@@ -724,7 +724,7 @@ impl Core {
                 target.inbox.advance(InboxState::Disconnected);
                 self.errands.push(Arc::clone(&target.inbox));
                 tracing::warn!(
-                    subscription = target.inbox.id,
+                    subscription = target.inbox.number,
                     "disconnected: its queue stayed full"
                 );
                 ended = true;

@@ -2,7 +2,7 @@
 
 use crate::acks::{Acks, DeadLetterTopic, LEASE_MAX, LEASE_MIN, Terms};
 use crate::backoff::Backoff;
-use crate::clock::deadline_after;
+use crate::clock::{deadline_after, whole_ms};
 use crate::config::{
     CircuitBreaker, DEFAULT_CAPACITY, DeliveryMode, MAX_CAPACITY, Overflow, Start, WaitStrategy,
 };
@@ -175,8 +175,11 @@ impl<'a> SubscriptionBuilder<'a> {
         self
     }
 
-    /// Messages that can be received and not settled: 65,536 by default, 1 to 2^24. Some 40 bytes
-    /// each. At the limit, none is delivered until one is settled.
+    /// Messages that the consumer can have at a time, received and neither settled nor given back:
+    /// 65,536 by default, 1 to 2^24. At the limit none is delivered, nor delivered again, until it
+    /// settles one, gives one back, or has had one for too long. What waits for another attempt, or
+    /// for an earlier message of its key, does not count; all that is unsettled takes some 40 bytes
+    /// each.
     pub fn max_outstanding(mut self, messages: usize) -> Self {
         self.terms.max_outstanding = messages;
         self
@@ -255,11 +258,11 @@ impl<'a> SubscriptionBuilder<'a> {
     pub fn open(self) -> Result<Subscription, SubscribeError> {
         let wait = self.wait;
         let registry = Arc::clone(&self.registry);
-        let (inbox, acks) = match self.attach(None)? {
-            Ok(attached) => attached,
-            Err(new) => {
-                let start = new.start;
-                let (inbox, acks) = new.make_inbox()?;
+        let (inbox, acks) = match self.attach()? {
+            Some(acks) => (Arc::clone(&acks.inbox), Some(acks)),
+            None => {
+                let start = self.start;
+                let (inbox, acks) = self.make_inbox()?;
                 let replays = registry.replays(&inbox, start);
                 let control = registry.register(&inbox, None, acks.clone())?;
                 registry.begin(control, &inbox, replays);
@@ -271,44 +274,41 @@ impl<'a> SubscriptionBuilder<'a> {
     }
 
     /// Becomes the consumer of the subscription of this name, if it is there and goes on without
-    /// one. Gives the settings back if there is none.
-    #[expect(clippy::type_complexity, reason = "an inbox and what settles its messages")]
-    fn attach(
-        self,
-        task: Option<Weak<Task>>,
-    ) -> Result<Result<(Arc<Inbox>, Option<Arc<Acks>>), Self>, SubscribeError> {
-        self.registry.engine.check()?;
+    /// one, or may be taken over.
+    fn attach(&self) -> Result<Option<Arc<Acks>>, SubscribeError> {
+        let registry = &self.registry;
+        registry.engine.check()?;
         let Some(name) = self.name.filter(|_| self.delivery == DeliveryMode::AtLeastOnce) else {
-            return Ok(Err(self));
+            return Ok(None);
         };
         let patterns = self.patterns()?;
-        let registry = Arc::clone(&self.registry);
         loop {
             let mut control = registry.control();
-            let Some(&id) = control.names.get(name) else { return Ok(Err(self)) };
-            let Some(known) = control.subscriptions.get_mut(&id) else { return Ok(Err(self)) };
+            if registry.engine.is_closed() {
+                return Err(SubscribeError::Closed);
+            }
+            let Some(known) = control.find(name) else { return Ok(None) };
             let Some(acks) = known.acks.clone() else { return Err(SubscribeError::Different) };
             if known.inbox.interest.patterns != patterns {
                 return Err(SubscribeError::Different);
             }
-            let inbox = Arc::clone(&known.inbox);
             if known.is_offline {
                 known.is_offline = false;
-                known.task = task;
-                return Ok(Ok((inbox, Some(acks))));
+                return Ok(Some(acks));
             }
             if !self.takes_over {
                 return Err(SubscribeError::NameInUse);
             }
-            let before = known.task.take().and_then(|task| task.upgrade());
             drop(control);
-            // Whoever comes first: then it is offline, or somebody else's.
-            registry.succeed(&inbox, &acks, None);
-            match before {
+            // If others come first, it is offline then, or somebody else's.
+            let Some(succession) = registry.succeed(&acks.inbox, &acks, None, true) else {
+                continue;
+            };
+            match succession.before.and_then(|task| task.upgrade()) {
                 Some(task) => _ = task.end(Some(Instant::now())),
                 None => {
-                    inbox.advance(InboxState::Disconnected);
-                    inbox.wake_all();
+                    acks.inbox.advance(InboxState::Disconnected);
+                    acks.inbox.wake_all();
                 }
             }
         }
@@ -341,49 +341,48 @@ impl<'a> SubscriptionBuilder<'a> {
             breaker: self.breaker,
             wait: self.wait,
         };
-        let inner = &registry;
         let workers = {
-            let _control = inner.control();
-            inner.workers()?
+            let _control = registry.control();
+            registry.workers()?
         };
-        let task = match self.attach(None)? {
-            Ok((inbox, acks)) => {
-                let task = Task::new(receiver_of(inner, &inbox, acks, true), config, &workers);
-                if let Some(known) = inner.control().subscriptions.get_mut(&inbox.id) {
-                    known.task = Some(Arc::downgrade(&task));
+        let task = match self.attach()? {
+            Some(acks) => {
+                let inbox = Arc::clone(&acks.inbox);
+                let receiver = receiver_of(&registry, &inbox, Some(acks), true);
+                let task = Task::new(receiver, config, &workers);
+                if !registry.note_task(&task) {
+                    task.end(None);
                 }
                 task
             }
-            Err(new) => {
-                let (inbox, acks) = new.make_inbox()?;
-                let replays = inner.replays(&inbox, start);
-                let receiver = receiver_of(inner, &inbox, acks.clone(), true);
+            None => {
+                let (inbox, acks) = self.make_inbox()?;
+                let replays = registry.replays(&inbox, start);
+                let receiver = receiver_of(&registry, &inbox, acks.clone(), true);
                 let task = Task::new(receiver, config, &workers);
-                let control = inner.register(&inbox, Some(Arc::downgrade(&task)), acks)?;
-                inner.begin(control, &inbox, replays);
+                let control = registry.register(&inbox, Some(Arc::downgrade(&task)), acks)?;
+                registry.begin(control, &inbox, replays);
                 task
             }
         };
         if dedicated {
             if workers.start_dedicated(Arc::clone(&task)).is_err() {
                 task.end(None);
-                inner.leave(&task.inbox, task.acks.as_deref());
+                registry.leave(&task.inbox, task.acks.as_deref());
                 return Err(SubscribeError::NoThread);
             }
         } else {
             // There may be something to replay, and if not, this makes it wait for arrivals.
             Schedule::schedule(Arc::clone(&task));
         }
-        Ok(HandlerSubscription { inner: Arc::downgrade(inner), task: Some(task), waits: true })
+        Ok(HandlerSubscription { inner: Arc::downgrade(&registry), task: Some(task), waits: true })
     }
 
     fn make_inbox(self) -> Result<(Arc<Inbox>, Option<Arc<Acks>>), SubscribeError> {
         self.registry.engine.check()?;
         let patterns = self.patterns()?;
         let selector = self.filter.map_err(SubscribeError::InvalidFilter)?;
-        if self.capacity == 0 || self.capacity > MAX_CAPACITY {
-            return Err(SubscribeError::Capacity { requested: self.capacity });
-        }
+        check_ranges([("capacity", self.capacity as u64, 1, MAX_CAPACITY as u64)])?;
         if let Some(name) = self.name {
             check_subscription_name(name)?;
         }
@@ -427,15 +426,23 @@ impl<'a> SubscriptionBuilder<'a> {
 }
 
 fn check_terms(terms: &Terms) -> Result<(), SubscribeError> {
-    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let outstanding = terms.max_outstanding as u64;
-    let settings = [
-        ("visibility_timeout", ms(terms.visibility), ms(LEASE_MIN), ms(LEASE_MAX)),
+    check_ranges([
+        (
+            "visibility_timeout",
+            whole_ms(terms.visibility),
+            whole_ms(LEASE_MIN),
+            whole_ms(LEASE_MAX),
+        ),
         ("max_delivery_attempts", terms.max_attempts.into(), 1, u16::MAX.into()),
-        ("max_outstanding", outstanding, 1, 1 << 24),
-    ];
-    let wrong = settings.into_iter().find(|&(_, value, min, max)| value < min || value > max);
-    match wrong {
+        ("max_outstanding", terms.max_outstanding as u64, 1, 1 << 24),
+    ])
+}
+
+/// Whether each setting is in its range: name, value, least and most.
+fn check_ranges<const N: usize>(
+    settings: [(&'static str, u64, u64, u64); N],
+) -> Result<(), SubscribeError> {
+    match settings.into_iter().find(|&(_, value, min, max)| value < min || value > max) {
         Some((setting, _, min, max)) => Err(SubscribeError::OutOfRange { setting, min, max }),
         None => Ok(()),
     }
@@ -464,11 +471,8 @@ impl Home for Weak<Registry> {
 
     fn seek(&self, inbox: &Arc<Inbox>, acks: &Acks, start: Start) -> Option<Receiver> {
         let registry = self.upgrade()?;
-        let (inbox, acks) = registry.succeed(inbox, acks, Some(start))?;
-        if let Some(known) = registry.control().subscriptions.get_mut(&inbox.id) {
-            known.is_offline = false;
-        }
-        Some(receiver_of(&registry, &inbox, Some(acks), false))
+        let acks = registry.succeed(inbox, acks, Some(start), false)?.acks;
+        Some(receiver_of(&registry, &Arc::clone(&acks.inbox), Some(acks), false))
     }
 }
 
@@ -484,7 +488,8 @@ fn check_subscription_name(name: &str) -> Result<(), SubscribeError> {
 }
 
 /// A subscription whose messages go to a handler. Dropping it unsubscribes and waits for the
-/// handler, unless it is the handler that drops it.
+/// handler, unless it is the handler that drops it. One that has a name and delivers at least once
+/// goes on without a consumer then: see [`SubscriptionBuilder::name`].
 #[derive(Debug)]
 #[must_use = "dropping it unsubscribes: use `detach` to keep the handler running"]
 pub struct HandlerSubscription {
@@ -497,7 +502,7 @@ pub struct HandlerSubscription {
 impl HandlerSubscription {
     /// Number of the subscription, unique in the broker.
     pub fn id(&self) -> u64 {
-        self.task.as_ref().map_or(0, |task| task.inbox.id)
+        self.task.as_ref().map_or(0, |task| task.inbox.number)
     }
 
     /// Messages queued and not handed to the handler yet.
@@ -513,7 +518,8 @@ impl HandlerSubscription {
     }
 
     /// Unsubscribes: when this returns, the handler does not run any more and has been dropped.
-    /// What was queued is thrown away. From inside the handler itself it returns at once, and the
+    /// What was queued is thrown away, but for a subscription that has a name and delivers at least
+    /// once, which goes on without a consumer. From inside the handler itself it returns at once, and the
     /// handler is not called again; from inside another one the handler may still be being dropped.
     ///
     /// Two handlers that unsubscribe each other at the same time would wait for ever: use
@@ -556,24 +562,20 @@ impl HandlerSubscription {
     fn end(&mut self, deadline: Option<Instant>) -> bool {
         let Some(task) = &self.task else { return true };
         task.inbox.advance(InboxState::Ended);
-        if let Some(inner) = self.inner.upgrade() {
-            if inner.engine.generation.is_over() {
-                // Its threads do not exist here, and its locks may be held for ever.
-                std::mem::forget(self.task.take());
-                return true;
-            }
-            if task.acks.is_none() {
-                inner.unroute(&task.inbox);
-            }
-            let ended = task.end(deadline);
-            // When it has told what it has handled.
-            inner.leave(&task.inbox, task.acks.as_deref());
-            if ended {
-                self.task = None;
-            }
-            return ended;
+        let registry = self.inner.upgrade();
+        if registry.as_ref().is_some_and(|registry| registry.engine.generation.is_over()) {
+            // Its threads do not exist here, and its locks may be held for ever.
+            std::mem::forget(self.task.take());
+            return true;
+        }
+        if let Some(registry) = registry.as_ref().filter(|_| task.acks.is_none()) {
+            registry.unroute(&task.inbox);
         }
         let ended = task.end(deadline);
+        if let Some(registry) = registry {
+            // When it has told what it has handled.
+            registry.leave(&task.inbox, task.acks.as_deref());
+        }
         if ended {
             self.task = None;
         }

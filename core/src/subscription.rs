@@ -262,11 +262,8 @@ impl Receiver {
 
     /// Ends all lanes and throws away what is queued. The subscription is not routed to any more.
     pub(crate) fn discard(&mut self) {
-        let inbox = &*self.inbox;
-        for shard in &self.engine.shards {
-            shard.baton.run(|core| core.end_inbox(inbox));
-        }
-        for lane in inbox.lanes() {
+        self.engine.silence(&self.inbox);
+        for lane in self.inbox.lanes() {
             lane.discard(&mut self.reader);
         }
     }
@@ -386,7 +383,9 @@ fn go_live(inbox: &Inbox, engine: &Engine, shard: usize, lane: &Lane, reader: &m
 /// A subscription whose messages are fetched by its owner.
 ///
 /// It may move between threads; it is one consumer, so receiving takes `&mut self`, and what is
-/// received is borrowed from it until the next call. Dropping it unsubscribes.
+/// received is borrowed from it until the next call. Dropping it unsubscribes; a subscription that
+/// has a name and delivers at least once goes on without a consumer: see
+/// [`SubscriptionBuilder::name`](crate::SubscriptionBuilder::name).
 ///
 /// ```
 /// use slipring::{Broker, RecvError, TryRecvError};
@@ -425,7 +424,8 @@ impl Subscription {
 
     /// Number of the subscription, unique in the broker.
     pub fn id(&self) -> u64 {
-        self.receiver.inbox.id
+        let Inbox { number, .. } = *self.receiver.inbox;
+        number
     }
 
     /// The name it was given.
