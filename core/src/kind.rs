@@ -48,7 +48,7 @@ pub trait Kind {
     /// What it is.
     fn kind(&self) -> ErrorKind;
 
-    /// The byte of the text, or the index of the attribute, that is wrong.
+    /// The byte at which a text breaks the rules.
     fn position(&self) -> Option<usize> {
         None
     }

@@ -124,12 +124,12 @@ pub unsafe extern "C" fn slipring_broker_free(broker: *mut *mut slipring_broker)
     unsafe { free(broker) }
 }
 
-/// The entry of a function that is about the topic `name`.
+/// The entry of a function that is about what has the name `name`.
 ///
 /// # Safety
 /// As for [`entry`].
 #[inline]
-unsafe fn with_name(
+pub(crate) unsafe fn with_name(
     broker: *const slipring_broker,
     name: (*const c_char, usize),
     body: impl for<'c> FnOnce(Caller<'c>, &'c slipring_broker, &'c str) -> Result<(), Failure>,
@@ -221,11 +221,7 @@ pub unsafe extern "C" fn slipring_broker_topics(
             let pattern = c.text(pattern, pattern_len, "pattern")?;
             let after = c.optional_text(after, after_len, "after")?;
             let out = c.out(names, "names")?;
-            let mut names = broker.broker.topics(pattern, after, most)?.join("\n");
-            if !names.is_empty() {
-                names.push('\n');
-            }
-            out.give(slipring_text::new(names));
+            out.give(slipring_text::lines(&broker.broker.topics(pattern, after, most)?));
             Ok(())
         })
     }
@@ -301,7 +297,22 @@ impl<'c> Caller<'c> {
             .capacity(options.capacity())
             .overflow(options.overflow()?)
             .start(options.start()?)
-            .wait(options.wait()?);
+            .wait(options.wait()?)
+            .delivery(options.delivery()?)
+            .visibility_timeout(Duration::from_nanos(options.visibility_timeout_ns))
+            .backoff(options.backoff())
+            .max_delivery_attempts(options.max_delivery_attempts)
+            .max_outstanding(options.max_outstanding());
+        let (topic, len) = (options.dead_letter_topic, options.dead_letter_topic_len);
+        if let Some(topic) = self.optional_text(topic, len, "dead_letter_topic")? {
+            builder = builder.dead_letter_topic(topic);
+        }
+        if options.take_over != 0 {
+            builder = builder.take_over();
+        }
+        if options.keys_overtake != 0 {
+            builder = builder.keys_overtake();
+        }
         if let Some(name) = self.optional_text(options.name, options.name_len, "name")? {
             builder = builder.name(name);
         }

@@ -3,25 +3,26 @@
 
 use crate::broker::slipring_broker;
 use crate::callback::{
-    User, is_inside_filter, slipring_failed_fn, slipring_handler_fn, slipring_lagged_fn,
-    slipring_user_free_fn,
+    User, slipring_failed_fn, slipring_handler_fn, slipring_lagged_fn, slipring_user_free_fn,
 };
+use crate::handled::handled;
 use crate::last_error::Failure;
 use crate::options::{slipring_subscription_options, time};
 use crate::panic::entry;
 use crate::status::slipring_status;
-use slipring_core::{HandlerSubscription, UnsubscribeError};
+use slipring_core::{HandlerSubscription, UnsubscribeError, UnsubscribeReason};
 use std::ffi::{c_char, c_void};
-use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// A handler: functions, and the user data that is handed to them.
 ///
 /// Guarantees: the functions are called one at a time, in the order of the messages, on a delivery
 /// worker or the handler's own thread, not always the same one. None of them is called any more
 /// when unsubscribing has returned. `user_free` is called exactly once, after the last of them, on
-/// any thread: also if subscribing fails, and before unsubscribing returns, except from inside the
-/// handler itself, where it follows when the handler has returned.
+/// any thread: also if subscribing fails, and before unsubscribing returns, except from inside a
+/// handler. From inside the handler itself it follows when that has returned; from inside another
+/// one it may follow a little later, so that it can wait for that one.
 ///
 /// From inside the functions everything is allowed: publish, subscribe, unsubscribe this or another
 /// subscription, close or free the broker.
@@ -46,17 +47,13 @@ pub struct slipring_handler {
 #[derive(Debug)]
 pub struct slipring_handler_subscription {
     subscription: HandlerSubscription,
-    /// It was unsubscribed from, and its handler was still running.
-    ended: bool,
 }
 
-/// A handler's failure: the number that it returned.
-struct Returned(i32);
-
-impl fmt::Display for Returned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
+/// What the functions of a handler share; they are called one at a time.
+struct Handling {
+    user: User,
+    /// What the handler has returned last.
+    returned: AtomicI32,
 }
 
 /// Subscribes to `pattern`; `handler`, which is copied, is called with every message, possibly
@@ -90,28 +87,30 @@ pub unsafe extern "C" fn slipring_broker_subscribe_handler(
             let out = c.out(subscription, "subscription")?;
             let mut builder =
                 c.subscription(broker, (pattern, pattern_len), &options, filter_user)?;
-            let user = Arc::new(user);
+            let handling = Arc::new(Handling { user, returned: AtomicI32::new(0) });
             let (handle, lagged, failed) = (handler.handle, handler.lagged, handler.failed);
             if lagged.is_some() {
-                let user = Arc::clone(&user);
-                builder = builder.on_lagged(move |lost| user.tell_lagged(lagged, lost));
+                let handling = Arc::clone(&handling);
+                builder = builder.on_lagged(move |lost| handling.user.tell_lagged(lagged, lost));
             }
             if failed.is_some() {
-                let user = Arc::clone(&user);
+                let handling = Arc::clone(&handling);
                 builder = builder.on_error(move |error| {
-                    let returned = error.reason.parse().unwrap_or(i32::MIN);
-                    user.tell_failed(failed, &error.message, returned);
+                    // Relaxed: the worker that has called the handler calls this.
+                    let returned = handling.returned.load(Ordering::Relaxed);
+                    handling.user.tell_failed(failed, &error.message, returned, error.reason);
                 });
             }
             // This may start workers.
             let log = &c.get(broker, "broker")?.log;
             let subscription = log.during(|| {
-                builder.handler(move |message| match user.ask(handle, message) {
-                    0 => Ok(()),
-                    returned => Err(Returned(returned)),
+                builder.handler(move |message| {
+                    let (returned, handled) = handled(|| handling.user.ask(handle, message));
+                    handling.returned.store(returned, Ordering::Relaxed);
+                    handled
                 })
             })?;
-            out.give(slipring_handler_subscription { subscription, ended: false });
+            out.give(slipring_handler_subscription { subscription });
             Ok(())
         })
     }
@@ -153,8 +152,9 @@ pub unsafe extern "C" fn slipring_handler_subscription_queued(
 /// not run any more and is not called again. What was queued is thrown away. From inside the
 /// handler itself it returns at once. NULL, or a pointer to NULL, is no error.
 ///
-/// Waits for a running handler, except from inside a filter function. Two handlers that unsubscribe each other at the same time would
-/// wait for ever: `slipring_handler_subscription_unsubscribe` has a limit.
+/// Waits for a running handler, except from inside a filter function. Two handlers that unsubscribe
+/// each other at the same time would wait for ever: `slipring_handler_subscription_unsubscribe` has a
+/// limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_handler_subscription_free(
     subscription: *mut *mut slipring_handler_subscription,
@@ -162,13 +162,10 @@ pub unsafe extern "C" fn slipring_handler_subscription_free(
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
         entry(|c| {
-            match c.take(subscription) {
-                // Dropping it would not wait any more.
-                Some(handle) if handle.ended && !is_inside_filter() => {
-                    // Refused inside filters alone.
-                    drop(handle.subscription.unsubscribe());
-                }
-                handle => drop(handle),
+            if let Some(handle) = c.take(subscription) {
+                // Not only dropped: that does not wait where unsubscribing has timed out before.
+                // From inside a filter it is refused, and dropped all the same.
+                drop(handle.subscription.unsubscribe());
             }
             Ok(())
         })
@@ -176,7 +173,8 @@ pub unsafe extern "C" fn slipring_handler_subscription_free(
 }
 
 /// The same, waiting for a running handler for at most `timeout_ns`. TIMEOUT if it was still
-/// running: it is not called again, and the handle stays, to be freed later. Errors: EINVAL, EFILTERING.
+/// running: it is not called again, and the handle stays, to be freed later. Errors: EINVAL,
+/// EFILTERING.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_handler_subscription_unsubscribe(
     subscription: *mut *mut slipring_handler_subscription,
@@ -185,22 +183,22 @@ pub unsafe extern "C" fn slipring_handler_subscription_unsubscribe(
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
         entry(|c| {
-            if is_inside_filter() {
-                return Err(Failure::error(
-                    slipring_status::SLIPRING_EFILTERING,
-                    "a filter function may not wait for a handler",
-                ));
-            }
             let back = c.out(subscription, "subscription")?;
-            let handle =
+            let mut handle =
                 c.take(subscription).ok_or_else(|| Failure::invalid("subscription is NULL"))?;
             let ended = match time(timeout_ns) {
                 None => handle.subscription.unsubscribe(),
                 Some(timeout) => handle.subscription.unsubscribe_timeout(timeout),
             };
-            ended.map_err(|UnsubscribeError { subscription, .. }| {
-                back.give(slipring_handler_subscription { subscription, ended: true });
-                Failure::outcome(slipring_status::SLIPRING_TIMEOUT)
+            let Err(UnsubscribeError { reason, subscription }) = ended else { return Ok(()) };
+            handle.subscription = subscription;
+            back.give_box(handle);
+            Err(match reason {
+                UnsubscribeReason::InsideFilter => Failure::error(
+                    slipring_status::SLIPRING_EFILTERING,
+                    "a filter function may not wait for a handler",
+                ),
+                _ => Failure::outcome(slipring_status::SLIPRING_TIMEOUT),
             })
         })
     }
@@ -221,4 +219,74 @@ pub unsafe extern "C" fn slipring_handler_subscription_detach(
             Ok(())
         })
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use slipring_core::{Broker, Message};
+    use std::ptr::{null, null_mut};
+    use std::sync::atomic::{AtomicPtr, AtomicU64};
+
+    unsafe extern "C" fn nothing(
+        _: *mut c_void,
+        _: *const crate::message::slipring_message,
+    ) -> i32 {
+        0
+    }
+
+    fn handler(broker: &slipring_broker) -> *mut slipring_handler_subscription {
+        let handler = slipring_handler {
+            handle: Some(nothing),
+            lagged: None,
+            failed: None,
+            user: null_mut(),
+            user_free: None,
+        };
+        let mut subscription = null_mut();
+        // SAFETY: everything lives for the call.
+        let status = unsafe {
+            slipring_broker_subscribe_handler(
+                broker,
+                c"none".as_ptr(),
+                4,
+                null(),
+                &raw const handler,
+                &raw mut subscription,
+            )
+        };
+        assert_eq!(status, slipring_status::SLIPRING_OK);
+        subscription
+    }
+
+    /// A broker may be shared with Rust code, which has filters of its own.
+    #[test]
+    fn a_filter_of_rust_may_not_wait_for_a_handler() {
+        static HANDLER: AtomicPtr<slipring_handler_subscription> = AtomicPtr::new(null_mut());
+        static ASKED: AtomicU64 = AtomicU64::new(0);
+        let broker = slipring_broker::from(Broker::builder().build().unwrap());
+        HANDLER.store(handler(&broker), Ordering::Relaxed);
+        let filter = |_: &Message<'_>| {
+            let mut handler = HANDLER.load(Ordering::Relaxed);
+            let before = handler;
+            for timeout_ns in [0, u64::MAX] {
+                // SAFETY: the handle is there, and nobody else uses it.
+                let status = unsafe {
+                    slipring_handler_subscription_unsubscribe(&raw mut handler, timeout_ns)
+                };
+                assert_eq!(status, slipring_status::SLIPRING_EFILTERING);
+                assert_eq!(handler, before, "it stays where it is");
+            }
+            ASKED.fetch_add(1, Ordering::Relaxed);
+            true
+        };
+        let subscription = broker.broker.subscription("in").filter_fn(filter).open().unwrap();
+        broker.broker.publish("in", b"x").unwrap();
+        assert_eq!(ASKED.load(Ordering::Relaxed), 1);
+        drop(subscription);
+        let mut handler = HANDLER.load(Ordering::Relaxed);
+        // SAFETY: the handle is there, and nobody else uses it.
+        unsafe { slipring_handler_subscription_free(&raw mut handler) };
+        assert!(handler.is_null());
+    }
 }

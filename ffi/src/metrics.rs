@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "exported names")]
 
 use crate::broker::slipring_broker;
-use crate::last_error::Failure;
 use crate::panic::entry;
 use crate::status::slipring_status;
 use crate::text::slipring_text;
@@ -85,6 +84,18 @@ pub struct slipring_subscription_metrics {
     pub handler_failures: u64,
     /// The handler's circuit breaker: 0 closed, 1 open, 2 half open.
     pub breaker: u64,
+    /// Messages that were delivered and are not settled, those that wait for another attempt or for
+    /// an earlier one of their key included. Like those that follow, 0 where messages are delivered
+    /// at most once.
+    pub unsettled: u64,
+    /// Messages that were acknowledged, or that the handler has succeeded with.
+    pub acked: u64,
+    /// Deliveries after the first of a message. They are not among `delivered`.
+    pub redelivered: u64,
+    /// Messages that went to the dead letters.
+    pub dead_lettered: u64,
+    /// Messages that expired from memory after they were delivered, and before they were settled.
+    pub expired_unsettled: u64,
 }
 
 impl From<&SubscriptionMetrics> for slipring_subscription_metrics {
@@ -108,6 +119,11 @@ impl From<&SubscriptionMetrics> for slipring_subscription_metrics {
                 BreakerState::Open => 1,
                 _ => 2,
             },
+            unsettled: figures.unsettled,
+            acked: figures.acked,
+            redelivered: figures.redelivered,
+            dead_lettered: figures.dead_lettered,
+            expired_unsettled: figures.expired_unsettled,
         }
     }
 }
@@ -131,8 +147,8 @@ pub unsafe extern "C" fn slipring_broker_metrics(
     }
 }
 
-/// Figures of the subscription with the number `id`. Errors: EINVAL, ENOSUBSCRIPTION. Does not
-/// wait.
+/// Figures of the subscription with the number `id`. Errors: EINVAL, ENOSUBSCRIPTION, EFILTERING,
+/// EFORKED. Does not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_broker_subscription_metrics(
     broker: *const slipring_broker,
@@ -143,15 +159,8 @@ pub unsafe extern "C" fn slipring_broker_subscription_metrics(
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
         entry(|c| {
-            let all = c.get(broker, "broker")?.broker.metrics();
-            let found = all.subscriptions.iter().find(|figures| figures.id == id);
-            let found = found.ok_or_else(|| {
-                Failure::error(
-                    slipring_status::SLIPRING_ENOSUBSCRIPTION,
-                    format_args!("no subscription has the number {id}"),
-                )
-            })?;
-            c.write_sized(metrics, metrics_size, found.into(), "metrics")
+            let figures = c.get(broker, "broker")?.broker.subscription_metrics_of(id)?;
+            c.write_sized(metrics, metrics_size, (&figures).into(), "metrics")
         })
     }
 }

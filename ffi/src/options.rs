@@ -9,7 +9,8 @@ use crate::message::slipring_text_view;
 use crate::panic::entry;
 use crate::status::slipring_status;
 use slipring_core::{
-    BrokerBuilder, CircuitBreaker, Overflow, Sequencer, Start, WaitStrategy, WhenFull,
+    Backoff, BrokerBuilder, CircuitBreaker, DeliveryMode, Overflow, Sequencer, Start, WaitStrategy,
+    WhenFull,
 };
 use std::ffi::{c_char, c_void};
 use std::num::NonZeroUsize;
@@ -46,8 +47,21 @@ pub enum slipring_sequencer {
     SLIPRING_PINNED = 1,
 }
 
-/// What happens to messages while a subscription's queue is full. Whatever is dropped is told as an
-/// exact number, in stream order.
+/// When a message counts as delivered.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::exhaustive_enums, reason = "C has no others")]
+#[repr(u32)]
+pub enum slipring_delivery {
+    /// When it is acknowledged, goes to the dead letters, or has expired from memory: until then it
+    /// is delivered again, after a time or a failure. Nothing is dropped while a queue is full: the
+    /// subscription reads the log until it has caught up.
+    SLIPRING_AT_LEAST_ONCE = 0,
+    /// When it is handed over. What happens while a queue is full, `overflow` says.
+    SLIPRING_AT_MOST_ONCE = 1,
+}
+
+/// What happens to messages while a subscription's queue is full, where they are delivered at most
+/// once. Whatever is dropped is told as an exact number, in stream order.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::exhaustive_enums, reason = "C has no others")]
 #[repr(u32)]
@@ -63,7 +77,7 @@ pub enum slipring_overflow {
     SLIPRING_DISCONNECT = 3,
 }
 
-/// Where a new subscription begins.
+/// Where a new subscription begins, or goes on when it seeks.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::exhaustive_enums, reason = "C has no others")]
 #[repr(u32)]
@@ -125,8 +139,8 @@ pub struct slipring_broker_options {
     pub pin_workers: u32,
     /// Index into the allowed CPUs.
     pub workers_first_cpu: u32,
-    /// Is told the events of this broker: failures of handlers, disconnected subscriptions, its end,
-    /// and what else nobody is told of; never a message. Default NULL.
+    /// Is told the events of this broker: failures of handlers, disconnected subscriptions, its
+    /// end, and what else nobody is told of; never a message. Default NULL.
     ///
     /// It is called where the event happens, on any thread and on several at a time, also while a
     /// shard is held: it must be quick, and calls of the broker from inside it are refused with
@@ -252,6 +266,12 @@ pub struct slipring_subscription_options {
     /// What `start` says.
     pub start_value: u64,
     /// A name, unique in the broker: 1 to 255 of `[A-Za-z0-9._~+%-]`. Default NULL: none.
+    ///
+    /// A subscription that has a name and delivers at least once lives as long as the broker: when
+    /// its handle is freed it goes on without a consumer, and the next that subscribes under the
+    /// name gets all that was published in between, as far as memory retains it, and all that was
+    /// not settled. It keeps the filter and the other settings that it was made with, and goes on
+    /// where it was, whatever start is asked for.
     pub name: *const c_char,
     /// Its length.
     pub name_len: usize,
@@ -267,8 +287,8 @@ pub struct slipring_subscription_options {
     /// Default NULL.
     ///
     /// It is called on publishing threads, and in a replay on those that subscribe or receive, on
-    /// several at a time, while a shard is held: it must be quick, and calls of the broker from inside it are refused with EFILTERING. It may be called
-    /// until `filter_user_free` is.
+    /// several at a time, while a shard is held: it must be quick, and calls of the broker from
+    /// inside it are refused with EFILTERING. It may be called until `filter_user_free` is.
     pub filter_fn: slipring_filter_fn,
     /// Handed to `filter_fn`.
     pub filter_user: *mut c_void,
@@ -282,6 +302,39 @@ pub struct slipring_subscription_options {
     pub breaker_failures: u32,
     /// How long they pause before one is tried.
     pub breaker_cool_down_ns: u64,
+    /// A `slipring_delivery`. Default SLIPRING_AT_MOST_ONCE. What follows is for
+    /// SLIPRING_AT_LEAST_ONCE.
+    pub delivery: u32,
+    /// Not 0: takes the place of the consumer that the subscription `name` has, which gets
+    /// DISCONNECTED; what that has not settled is delivered anew, and a handler in its place is
+    /// unsubscribed. Default 0: EINUSE.
+    pub take_over: u32,
+    /// How long the consumer has to settle a message before it is delivered again: 10 ms to 600 s.
+    /// Default 10 s. `slipring_extend` is for one message; a handler has its message for as long as
+    /// it runs.
+    pub visibility_timeout_ns: u64,
+    /// How long a message that failed waits for its second attempt. Doubled for each one after that.
+    /// Default 100 ms.
+    pub backoff_min_ns: u64,
+    /// What that is doubled up to, at most 24 hours. Default 60 s.
+    pub backoff_max_ns: u64,
+    /// Not 0: each of these pauses is shortened by a random part of up to a half. Default 0.
+    pub backoff_jitter: u32,
+    /// How often a message is delivered before it goes to the dead letters: 1 to 65535. Default 5.
+    pub max_delivery_attempts: u32,
+    /// Messages that can be received and not settled: 1 to 2^24, some 40 bytes each. At the limit,
+    /// none is delivered until one is settled. Default 65536.
+    pub max_outstanding: u64,
+    /// Not 0: messages overtake an earlier one of the same ordering key that has failed. Default 0:
+    /// they wait until that is settled.
+    pub keys_overtake: u32,
+    /// Not used: 0.
+    pub reserved: u32,
+    /// The topic that dead letters go to, made if need be. Default NULL: `$dlq/` and `name`, or
+    /// `unnamed-` and the subscription's number where it has none.
+    pub dead_letter_topic: *const c_char,
+    /// Its length.
+    pub dead_letter_topic_len: usize,
 }
 
 // SAFETY: `repr(C)`, a `u32` first, integers, pointers and functions that may be NULL; a bit
@@ -310,14 +363,47 @@ unsafe impl Versioned for slipring_subscription_options {
             dedicated_thread: 0,
             breaker_failures: 0,
             breaker_cool_down_ns: 0,
+            delivery: number_of(DeliveryMode::default()),
+            take_over: 0,
+            visibility_timeout_ns: 10_000_000_000,
+            backoff_min_ns: 100_000_000,
+            backoff_max_ns: 60_000_000_000,
+            backoff_jitter: 0,
+            max_delivery_attempts: 5,
+            max_outstanding: 1 << 16,
+            keys_overtake: 0,
+            reserved: 0,
+            dead_letter_topic: ptr::null(),
+            dead_letter_topic_len: 0,
         }
     }
 }
 
+/// The number of a delivery mode.
+pub(crate) fn number_of(delivery: DeliveryMode) -> u32 {
+    let number = match delivery {
+        DeliveryMode::AtLeastOnce => slipring_delivery::SLIPRING_AT_LEAST_ONCE,
+        DeliveryMode::AtMostOnce => slipring_delivery::SLIPRING_AT_MOST_ONCE,
+    };
+    number as u32
+}
+
+/// A place in the stream, as a `slipring_start` and its value.
+pub(crate) fn start(start: u32, value: u64) -> Result<Start, Failure> {
+    Ok(match start {
+        0 => Start::Now,
+        1 => Start::Earliest,
+        2 => Start::Last(size(value)),
+        3 => Start::Offset(value),
+        4 => Start::Time(value),
+        other => return Err(unknown("start", other)),
+    })
+}
+
 const _: () = assert!(
     size_of::<slipring_broker_options>() >= slipring_broker_options::FIRST_BYTES
-        && size_of::<slipring_subscription_options>() == slipring_subscription_options::FIRST_BYTES,
-    "an option was added: FIRST_BYTES stays, and its == becomes >="
+        && size_of::<slipring_subscription_options>() >= slipring_subscription_options::FIRST_BYTES,
+    "options are added at the end, and FIRST_BYTES stays"
 );
 
 impl slipring_subscription_options {
@@ -338,14 +424,25 @@ impl slipring_subscription_options {
     }
 
     pub(crate) fn start(&self) -> Result<Start, Failure> {
-        Ok(match self.start {
-            0 => Start::Now,
-            1 => Start::Earliest,
-            2 => Start::Last(size(self.start_value)),
-            3 => Start::Offset(self.start_value),
-            4 => Start::Time(self.start_value),
-            other => return Err(unknown("start", other)),
-        })
+        start(self.start, self.start_value)
+    }
+
+    pub(crate) fn delivery(&self) -> Result<DeliveryMode, Failure> {
+        match self.delivery {
+            0 => Ok(DeliveryMode::AtLeastOnce),
+            1 => Ok(DeliveryMode::AtMostOnce),
+            other => Err(unknown("delivery", other)),
+        }
+    }
+
+    pub(crate) fn backoff(&self) -> Backoff {
+        let [min, max] = [self.backoff_min_ns, self.backoff_max_ns].map(Duration::from_nanos);
+        let backoff = Backoff::new(min, max);
+        if self.backoff_jitter != 0 { backoff.jitter() } else { backoff }
+    }
+
+    pub(crate) fn max_outstanding(&self) -> usize {
+        size(self.max_outstanding)
     }
 
     pub(crate) fn wait(&self) -> Result<WaitStrategy, Failure> {

@@ -1,13 +1,13 @@
 //! The one enum of outcomes, and how the broker's errors map to it.
 #![expect(unsafe_code, reason = "exported names")]
 
-use crate::last_error::{self, Failure};
+use crate::last_error::Failure;
 use slipring_core::internals::{ErrorKind, Kind};
 use std::ffi::c_char;
 use std::fmt::Display;
 
-/// What every function returns: 0 for success, positive for an outcome that is no error, negative
-/// for an error, which also sets the thread's last error. Numbers are never reused.
+/// What a function returns that can fail: 0 for success, positive for an outcome that is no error,
+/// negative for an error, which also sets the thread's last error. Numbers are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "C has no others")]
 #[repr(i32)]
@@ -26,8 +26,11 @@ pub enum slipring_status {
     /// It would have to wait.
     SLIPRING_WOULD_BLOCK = 5,
     /// The subscription's queue stayed full for longer than it allows (`SLIPRING_DISCONNECT`), and
-    /// everything queued was delivered.
+    /// everything queued was delivered; or another consumer has taken its place, or it was deleted.
     SLIPRING_DISCONNECTED = 6,
+    /// The lease on a message is over, and nothing was done: its time has passed, the message was
+    /// settled, given back or delivered anew, it has expired, or its subscription has ended.
+    SLIPRING_STALE = 7,
     /// An argument is NULL, not aligned, or a length that cannot be.
     SLIPRING_EINVAL = -1,
     /// A text is not UTF-8.
@@ -52,7 +55,8 @@ pub enum slipring_status {
     SLIPRING_EFILTERING = -11,
     /// The process has forked since the broker was opened, and this is the child.
     SLIPRING_EFORKED = -12,
-    /// A subscription of this name exists.
+    /// A subscription of this name exists, and has a consumer, or other patterns, or another way of
+    /// delivery.
     SLIPRING_EINUSE = -13,
     /// A setting or number is out of its range.
     SLIPRING_ERANGE = -14,
@@ -68,6 +72,11 @@ pub enum slipring_status {
     SLIPRING_EPANIC = -19,
     /// Only a subscription that delivers at least once can do that.
     SLIPRING_EATMOSTONCE = -20,
+    /// There is no lease on the message: it was delivered at most once, or went to a handler, whose
+    /// result settles it.
+    SLIPRING_ENOTLEASED = -21,
+    /// It is no ack id, or one of another subscription.
+    SLIPRING_EACKID = -22,
 }
 
 use slipring_status::*;
@@ -89,10 +98,13 @@ fn status_of(kind: ErrorKind) -> slipring_status {
         ErrorKind::NameInUse => SLIPRING_EINUSE,
         ErrorKind::NoMemory => SLIPRING_ENOMEM,
         ErrorKind::NoThread => SLIPRING_ETHREAD,
+        ErrorKind::NotLeased => SLIPRING_ENOTLEASED,
         ErrorKind::OutOfRange => SLIPRING_ERANGE,
+        ErrorKind::Stale => SLIPRING_STALE,
         ErrorKind::Timeout => SLIPRING_TIMEOUT,
         ErrorKind::TopicDeleted => SLIPRING_EDELETED,
         ErrorKind::TopicExists => SLIPRING_EEXIST,
+        ErrorKind::UnknownAckId => SLIPRING_EACKID,
         ErrorKind::UnknownSubscription => SLIPRING_ENOSUBSCRIPTION,
         ErrorKind::UnknownTopic => SLIPRING_ENOTOPIC,
         ErrorKind::WouldBlock => SLIPRING_WOULD_BLOCK,
@@ -105,20 +117,20 @@ impl<E: Kind + Display> From<E> for Failure {
         if status as i32 >= 0 {
             return Self::outcome(status);
         }
-        last_error::set(&error, error.position());
-        Self::outcome(status)
+        Self::error_at(status, error.position(), error)
     }
 }
 
 fn words(status: i32) -> &'static std::ffi::CStr {
-    const STATUSES: [(slipring_status, &std::ffi::CStr); 27] = [
+    const STATUSES: [(slipring_status, &std::ffi::CStr); 30] = [
         (SLIPRING_OK, c"ok"),
         (SLIPRING_EMPTY, c"there is none now"),
         (SLIPRING_LAGGED, c"messages were lost"),
         (SLIPRING_TIMEOUT, c"timed out"),
         (SLIPRING_CLOSED, c"the broker is closed"),
         (SLIPRING_WOULD_BLOCK, c"it would have to wait"),
-        (SLIPRING_DISCONNECTED, c"disconnected: the queue stayed full for too long"),
+        (SLIPRING_DISCONNECTED, c"disconnected: the queue stayed full, or another took over"),
+        (SLIPRING_STALE, c"the lease on the message is over"),
         (SLIPRING_EINVAL, c"invalid argument"),
         (SLIPRING_EUTF8, c"not UTF-8"),
         (SLIPRING_ENAME, c"invalid name"),
@@ -131,7 +143,7 @@ fn words(status: i32) -> &'static std::ffi::CStr {
         (SLIPRING_ENOMEM, c"the system has no memory left"),
         (SLIPRING_EFILTERING, c"a filter function may not call the broker"),
         (SLIPRING_EFORKED, c"the broker was opened before this process was forked"),
-        (SLIPRING_EINUSE, c"a subscription of this name exists"),
+        (SLIPRING_EINUSE, c"a subscription of this name exists, or has a consumer"),
         (SLIPRING_ERANGE, c"out of range"),
         (SLIPRING_ETHREAD, c"a thread could not be started"),
         (SLIPRING_ESYSTEM, c"the system refused"),
@@ -139,6 +151,8 @@ fn words(status: i32) -> &'static std::ffi::CStr {
         (SLIPRING_ENOSUBSCRIPTION, c"no such subscription"),
         (SLIPRING_EPANIC, c"a bug in slipring: it panicked"),
         (SLIPRING_EATMOSTONCE, c"the subscription delivers at most once"),
+        (SLIPRING_ENOTLEASED, c"there is no lease on the message"),
+        (SLIPRING_EACKID, c"no ack id, or one of another subscription"),
     ];
     let known = STATUSES.iter().find(|(known, _)| *known as i32 == status);
     known.map_or(c"unknown status", |(_, words)| words)
@@ -157,10 +171,10 @@ mod tests {
 
     #[test]
     fn every_number_has_words_and_no_other() {
-        for status in -20..=6 {
+        for status in -22..=7 {
             assert_ne!(words(status), c"unknown status", "{status}");
         }
-        for status in [i32::MIN, -21, 7, i32::MAX] {
+        for status in [i32::MIN, -23, 8, i32::MAX] {
             assert_eq!(words(status), c"unknown status", "{status}");
         }
     }

@@ -40,6 +40,20 @@ fn loan_producers_write_frames_in_place() {
     }
 }
 
+#[test]
+fn workers_send_every_mail_whoever_is_gone() {
+    for worker in both("worker") {
+        assert_eq!(
+            run(&mut Command::new(worker), ""),
+            "the first worker: 7 sent, 1 delayed, gone with 8\n\
+             the second worker: 31 sent, 3 delayed, 2 given up, 12 not for the first time\n\
+             dead letter: jobs/mail to customer-20: no such address, attempts: 1\n\
+             dead letter: jobs/mail to customer-40: no such address, attempts: 1\n\
+             sent back: 2, sent in all: 40\n"
+        );
+    }
+}
+
 /// What the table says, without the figures that are of one machine and one moment.
 fn rows(table: &str) -> Vec<Vec<&str>> {
     let rows = table.lines().skip(1).take_while(|line| !line.is_empty());
@@ -61,5 +75,19 @@ fn flights_are_the_same_in_every_language() {
         assert_eq!(rows[5], ["late", "100", "100", "0", "-", "0"], "{text}");
         assert!(text.contains("published 27004 in"), "{text}");
         assert!(text.contains("bad lines: 0"), "{text}");
+    }
+}
+
+#[test]
+fn flights_name_the_lines_that_they_cannot_use() {
+    let good = r#"{"topic":"flights/JFK/LAX/UA","payload":{}}"#;
+    let input = format!("{good}\n \t\n\0{good}\n{{\n[]\n \0\n{good}\n   ");
+    for flights in both("flights") {
+        let text = run(Command::new(flights).args(["--file", "-"]), &input);
+        for line in [3, 4, 5, 6] {
+            assert!(text.contains(&format!("flights: line {line}: ")), "{text}");
+        }
+        assert!(text.contains("published 2 in"), "{text}");
+        assert!(text.contains("bad lines: 4"), "{text}");
     }
 }
