@@ -4,7 +4,9 @@
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDelta, PyFloat, PyInt};
-use slipring_core::{CircuitBreaker, Overflow, Sequencer, Start, WaitStrategy, WhenFull};
+use slipring_core::{
+    Backoff, CircuitBreaker, DeliveryMode, Overflow, Sequencer, Start, WaitStrategy, WhenFull,
+};
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -68,6 +70,38 @@ pub(crate) fn overflow(object: &Bound<'_, PyAny>) -> PyResult<Overflow> {
         }
         _ => refuse(object, "overflow is an Overflow, a Block or a Disconnect"),
     }
+}
+
+pub(crate) fn delivery(object: &Bound<'_, PyAny>) -> PyResult<DeliveryMode> {
+    let (class, member) = class_and_member(object)?;
+    match (class.as_str(), member.as_str()) {
+        ("DeliveryMode", "AT_LEAST_ONCE") => Ok(DeliveryMode::AtLeastOnce),
+        ("DeliveryMode", "AT_MOST_ONCE") => Ok(DeliveryMode::AtMostOnce),
+        _ => refuse(object, "delivery is a DeliveryMode"),
+    }
+}
+
+/// The member of `DeliveryMode` that `delivery` is.
+pub(crate) fn delivery_member(
+    py: Python<'_>,
+    delivery: DeliveryMode,
+) -> PyResult<Bound<'_, PyAny>> {
+    let member = match delivery {
+        DeliveryMode::AtLeastOnce => "AT_LEAST_ONCE",
+        DeliveryMode::AtMostOnce => "AT_MOST_ONCE",
+    };
+    py.import("slipring._options")?.getattr("DeliveryMode")?.getattr(member)
+}
+
+pub(crate) fn backoff(object: &Bound<'_, PyAny>) -> PyResult<Backoff> {
+    let (class, _) = class_and_member(object)?;
+    if class != "Backoff" {
+        return refuse(object, "backoff is a Backoff");
+    }
+    let Seconds(min) = object.getattr("min")?.extract()?;
+    let Seconds(max) = object.getattr("max")?.extract()?;
+    let backoff = Backoff::new(min, max);
+    Ok(if object.getattr("jitter")?.is_truthy()? { backoff.jitter() } else { backoff })
 }
 
 pub(crate) fn start(object: &Bound<'_, PyAny>) -> PyResult<Start> {
