@@ -341,6 +341,11 @@ impl Broker {
         figures
     }
 
+    /// Whether it has a directory: then publishing may wait for the disk.
+    pub fn is_durable(&self) -> bool {
+        self.inner.archive.is_some()
+    }
+
     /// Makes everything that has been published and settled survive a power cut. In memory it does
     /// nothing.
     ///
