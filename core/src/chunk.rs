@@ -367,6 +367,15 @@ impl Appender {
         self.next += bytes;
     }
 
+    /// Takes back what was taken from `address` on, if that is in the current chunk: nobody has been
+    /// shown what is there.
+    pub(crate) fn withdraw(&mut self, address: usize) {
+        if self.chunk.is_some_and(|chunk| chunk == Chunk::of(address)) {
+            debug_assert!(address <= self.next, "taken before");
+            self.next = address;
+        }
+    }
+
     /// Ends the current chunk and gives it away with its token, if there is one.
     pub fn seal(&mut self) -> Option<Chunk> {
         (self.next, self.end) = (0, 0);

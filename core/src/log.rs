@@ -354,6 +354,14 @@ impl LogWriter {
         self.retained.push_back(Retained { chunk, last });
     }
 
+    /// Lets go of what was retained for a record that is not shown after all.
+    pub(crate) fn withdraw(&mut self) {
+        if let Some(newest) = self.retained.pop_back_if(|newest| newest.last >= self.next) {
+            self.bytes -= newest.chunk.bytes();
+            newest.chunk.release(1);
+        }
+    }
+
     /// Retains the chunk of a record that was claimed apart, and now has the sequence `last`.
     pub fn retain_claimed(&mut self, chunk: Chunk, last: u64) {
         // Claims of the chunk may have been published before others, of chunks that came since.

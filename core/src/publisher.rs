@@ -525,12 +525,13 @@ impl Topic {
             rest = &rest[run.len()..];
         }
         if self.engine.store.is_some() && matches!(patience, Patience::Until(_)) {
-            total.durable = true;
+            let mut all = true;
             while shards != 0 {
                 let durable = self.engine.commit(shards.trailing_zeros() as usize);
-                total.durable &= durable.map_err(|reason| failed(total, reason))?;
+                all &= durable.map_err(|reason| failed(total, reason))?;
                 shards &= shards - 1;
             }
+            total.durable = all;
         }
         Ok(total)
     }

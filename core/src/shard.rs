@@ -367,6 +367,7 @@ impl Core {
                         let number = written as u64;
                         stop = self.store(number);
                         if stop.is_some() {
+                            self.withdraw();
                             break;
                         }
                         self.publish(partition, state, following, number, now_us, &mut outcome);
@@ -676,6 +677,14 @@ impl Core {
             }
         }
         blocked.map(blocked_by)
+    }
+
+    /// Gives back the memory of records that are not shown after all.
+    #[cold]
+    fn withdraw(&mut self) {
+        self.appender.withdraw(self.log.address(self.log.next()));
+        self.log.withdraw();
+        self.show_retained();
     }
 
     /// Stores the next `count` records, whose addresses are in the log's slots, if they are to
