@@ -501,9 +501,16 @@ impl Acks {
         };
         change(ledger).map_err(|Stale| AckError::Stale)?;
         lane.note_unsettled(ledger.oldest());
+        let due = state.next_due_of(shard, &self.terms);
+        self.changed(state, had_room, due);
+        Ok(())
+    }
+
+    /// Something was settled or given back: wakes the consumer if there is room now where there was
+    /// none before, or something is `due`.
+    fn changed(&self, mut state: MutexGuard<'_, State>, had_room: bool, due: Option<Duration>) {
         state.has_changed = true;
         let made_room = !had_room && state.has_room(&self.terms);
-        let due = state.next_due_of(shard, &self.terms);
         drop(state);
         if self.inbox.arrivals.is_armed_after_fence() {
             if made_room || due.is_some_and(|due| due <= self.now()) {
@@ -512,18 +519,20 @@ impl Acks {
                 self.set_alarm();
             }
         }
-        Ok(())
+    }
+
+    /// Whether a subscription can be called from here and now.
+    fn check_caller(&self) -> Result<(), AckError> {
+        if is_inside_filter() {
+            return Err(AckError::InsideFilter);
+        }
+        if self.engine.generation.is_over() { Err(AckError::Forked) } else { Ok(()) }
     }
 
     /// Whether the subscription can be called now, and `id` is of it. An id of an earlier
     /// incarnation is stale.
     fn check(&self, id: AckId) -> Result<(), AckError> {
-        if is_inside_filter() {
-            return Err(AckError::InsideFilter);
-        }
-        if self.engine.generation.is_over() {
-            return Err(AckError::Forked);
-        }
+        self.check_caller()?;
         let (incarnation, is_over) = {
             let state = self.lock();
             (state.incarnation, state.is_over)
@@ -625,18 +634,62 @@ pub(crate) fn sequence_after(next: u64, record: Record<'_>) -> u64 {
     next + u64::from(record.sequence_low().wrapping_sub(next as u32))
 }
 
+/// How many acks ahead the memory of one is asked for, and the place where that is noted.
+const NEAR: usize = 8;
+const FAR: usize = 16;
+
+impl Acks {
+    /// Acknowledges all of `ids`; what became of each, in their order.
+    pub(crate) fn ack_all(&self, ids: &[AckId]) -> Vec<Result<bool, AckError>> {
+        let mut acks = Vec::with_capacity(ids.len());
+        self.ack_each(ids, |ack| acks.push(ack));
+        acks
+    }
+
+    /// The same, told one by one while nobody else settles anything.
+    fn ack_each(&self, ids: &[AckId], mut told: impl FnMut(Result<bool, AckError>)) {
+        if let Err(error) = self.check_caller() {
+            return ids.iter().for_each(|_| told(Err(error)));
+        }
+        let is_ended = self.inbox.state() == InboxState::Ended;
+        let mut state = self.lock();
+        let ours = self.epoch(state.incarnation);
+        let is_over = state.is_over || is_ended;
+        let had_room = state.has_room(&self.terms);
+        let sequence_at = |at: usize, shard: u16| {
+            ids.get(at).filter(|id| id.shard == shard).map(|id| id.sequence)
+        };
+        let mut settled = 0;
+        let mut ack = |at: usize, id: &AckId| {
+            let shard = usize::from(id.shard);
+            if id.epoch >> 16 != ours >> 16 || shard >= state.ledgers.len() {
+                return Err(AckError::UnknownAckId);
+            }
+            let Some(ledger) = state.ledgers[shard].as_mut().filter(|_| id.epoch == ours) else {
+                return Ok(false);
+            };
+            ledger.expect(sequence_at(at + NEAR, id.shard), sequence_at(at + FAR, id.shard));
+            let is_settled = !is_over && ledger.ack(id.sequence, id.generation);
+            settled += u64::from(is_settled);
+            Ok(is_settled)
+        };
+        ids.iter().enumerate().for_each(|(at, id)| told(ack(at, id)));
+        count(&self.figures.acked, settled);
+        for (ledger, shard) in state.ledgers.iter().zip(0..) {
+            if let (Some(ledger), Some(lane)) = (ledger, self.inbox.lane(shard)) {
+                lane.note_unsettled(ledger.oldest());
+            }
+        }
+        let due = state.next_due(&self.terms);
+        self.changed(state, had_room, due);
+    }
+}
+
 impl Settle for Acks {
     fn ack(&self, id: AckId) -> Result<bool, AckError> {
-        match self.check(id) {
-            Ok(()) => {}
-            Err(AckError::Stale | AckError::Ended) => return Ok(false),
-            Err(error) => return Err(error),
-        }
-        let AckId { sequence, generation, .. } = id;
-        let ack = |ledger: &mut Ledger| ledger.ack(sequence, generation).then_some(()).ok_or(Stale);
-        let settled = self.change(usize::from(id.shard), ack).is_ok();
-        count(&self.figures.acked, u64::from(settled));
-        Ok(settled)
+        let mut acked = Ok(false);
+        self.ack_each(&[id], |ack| acked = ack);
+        acked
     }
 
     fn nack(&self, id: AckId, delay: Option<Duration>) -> Result<(), AckError> {

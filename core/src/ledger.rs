@@ -288,6 +288,18 @@ impl Ledger {
         }
     }
 
+    /// Hints that the messages at these sequences will be settled soon, the nearer one sooner: what is
+    /// settled in no order waits for memory at each otherwise.
+    #[inline]
+    pub fn expect(&self, near: Option<u64>, far: Option<u64>) {
+        if let Some(far) = far {
+            self.by_sequence.fetch(far);
+        }
+        if let Some(slot) = near.and_then(|near| self.by_sequence.get(near)) {
+            self.slab.fetch(slot);
+        }
+    }
+
     /// Settles the message at `sequence`, whoever has it. False if it was settled, or never taken.
     pub fn settle(&mut self, sequence: u64) -> bool {
         self.remove(sequence)
