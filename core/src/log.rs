@@ -309,6 +309,19 @@ impl LogWriter {
         &page[at % PAGE..]
     }
 
+    /// The next `count` records, whose addresses are in [`slots`](Self::slots), where they lie one
+    /// behind the other.
+    #[cold]
+    pub(crate) fn unshown(&self, count: u64) -> &[u8] {
+        let at = self.address(self.next);
+        // SAFETY: whoever holds the baton has written them, into a chunk that it keeps.
+        unsafe {
+            let last = Record::at(self.address(self.next + count - 1));
+            let len = last.address() + last.bytes() - at;
+            std::slice::from_raw_parts(std::ptr::with_exposed_provenance(at), len)
+        }
+    }
+
     /// Gives the next `count` sequences to the records whose addresses are in [`slots`](Self::slots),
     /// and shows them to readers.
     #[inline(always)]

@@ -6,7 +6,6 @@
 //! subscriptions that want it.
 #![expect(unsafe_code, reason = "partitions are owned by whoever holds their shard's baton")]
 
-use crate::backing::Backing;
 use crate::baton::{Baton, Guarded};
 use crate::chunk::{Appender, CHUNK_BYTES, Claim, ClaimArea, FIRST_RECORD, Pool};
 use crate::clock::{Clock, Stamps};
@@ -692,20 +691,7 @@ impl Core {
     #[inline(always)]
     fn store(&self, count: u64) -> Option<Stop> {
         let backing = self.log.log().backing()?;
-        self.store_in(backing, count)
-    }
-
-    #[cold]
-    fn store_in(&self, backing: &Backing, count: u64) -> Option<Stop> {
-        let first = self.log.next();
-        let at = self.log.address(first);
-        // SAFETY: written, not shown to anybody yet, and in chunks that the log or a claim keeps.
-        let bytes = unsafe {
-            let last = Record::at(self.log.address(first + count - 1));
-            let len = last.address() + last.bytes() - at;
-            std::slice::from_raw_parts(std::ptr::with_exposed_provenance(at), len)
-        };
-        backing.append(first, bytes).err().map(Stop::from)
+        backing.append(self.log.next(), self.log.unshown(count)).err().map(Stop::from)
     }
 
     /// Gives the next `count` records, whose addresses are in the log's slots, their sequences, and

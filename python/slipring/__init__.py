@@ -8,8 +8,9 @@
 >>> message.topic, bytes(message), message.attributes["team"]
 ('sports/cricket/live', b'four!', 'IN')
 
-Topics are ``a/b/c``; in patterns ``*`` is one segment and ``**`` any number, anywhere. Delivery is
-at most once and in order per partition. Whatever is lost is counted, exactly, and told.
+Topics are ``a/b/c``; in patterns ``*`` is one segment and ``**`` any number, anywhere. Delivery is in
+order per partition; at most once or at least once, as a subscription asks for (``DeliveryMode``).
+Whatever is lost is counted, exactly, and told.
 """
 
 from collections.abc import Mapping as _Mapping
@@ -21,8 +22,11 @@ from ._errors import (
     Closed,
     ConfigError,
     Damaged,
+    DeadLetterNotStored,
+    DifferentSubscription,
     Disconnected,
     Error,
+    Expired,
     Forked,
     Full,
     Incompatible,
@@ -40,6 +44,7 @@ from ._errors import (
     OutOfRange,
     PublishError,
     RecvError,
+    SeekError,
     Stale,
     StoreError,
     SubscribeError,
@@ -51,10 +56,13 @@ from ._errors import (
     UnknownTopic,
     WouldBlock,
 )
+from ._handled import DeadLetter, Retry
 from ._options import (
+    Backoff,
     Block,
     BreakerState,
     CircuitBreaker,
+    DeliveryMode,
     Disconnect,
     Last,
     NameRule,
@@ -68,16 +76,25 @@ from ._options import (
     WhenFull,
 )
 from ._slipring import (
+    DEAD_LETTER_ATTEMPTS,
+    DEAD_LETTER_OFFSET,
+    DEAD_LETTER_PARTITION,
+    DEAD_LETTER_REASON,
+    DEAD_LETTER_SUBSCRIPTION,
+    DEAD_LETTER_TOPIC,
+    Acker,
     Attributes,
     Batch,
     BatchReceipt,
     Broker,
     CloseReport,
+    DeadLetters,
     HandlerSubscription,
     Loan,
     Message,
     Receipt,
     Subscription,
+    TestClock,
     Topic,
     __version__,
     open,
@@ -100,8 +117,10 @@ _Sequence.register(Batch)
 
 __all__ = [
     "AckError",
+    "Acker",
     "AtMostOnce",
     "Attributes",
+    "Backoff",
     "Batch",
     "BatchReceipt",
     "Block",
@@ -112,9 +131,21 @@ __all__ = [
     "Closed",
     "ConfigError",
     "Damaged",
+    "DEAD_LETTER_ATTEMPTS",
+    "DEAD_LETTER_OFFSET",
+    "DEAD_LETTER_PARTITION",
+    "DEAD_LETTER_REASON",
+    "DEAD_LETTER_SUBSCRIPTION",
+    "DEAD_LETTER_TOPIC",
+    "DeadLetter",
+    "DeadLetterNotStored",
+    "DeadLetters",
+    "DeliveryMode",
+    "DifferentSubscription",
     "Disconnect",
     "Disconnected",
     "Error",
+    "Expired",
     "Forked",
     "Full",
     "HandlerSubscription",
@@ -141,12 +172,15 @@ __all__ = [
     "PublishError",
     "Receipt",
     "RecvError",
+    "Retry",
+    "SeekError",
     "Sequencer",
     "Stale",
     "Start",
     "StoreError",
     "SubscribeError",
     "Subscription",
+    "TestClock",
     "Time",
     "Timeout",
     "Topic",

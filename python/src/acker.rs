@@ -8,7 +8,7 @@ use crate::message::Message;
 use crate::options::Seconds;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyList};
+use pyo3::types::PyList;
 use pyo3::{PyTraverseError, PyVisit};
 use slipring_core::{AckError, AckId, Acker as CoreAcker};
 

@@ -22,6 +22,11 @@ pub(crate) struct TestClock(pub(crate) CoreClock);
 
 #[pymethods]
 impl TestClock {
+    /// So that pytest does not take it for a class of tests.
+    #[classattr]
+    #[pyo3(name = "__test__")]
+    const IS_NO_TEST: bool = false;
+
     #[new]
     fn new() -> Self {
         Self(CoreClock::new())

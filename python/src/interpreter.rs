@@ -93,13 +93,15 @@ thread_local! {
 }
 
 /// Lets the thread hold the interpreter until it [lets go](let_go), whatever takes it in between;
-/// false at the interpreter's end.
+/// false at the interpreter's end. Called, as `let_go` is, where nothing else holds it.
 pub(crate) fn hold() -> bool {
-    let take = |_: Python<'_>| {
-        // SAFETY: there is an interpreter. Given back by `let_go`, on this thread.
+    // SAFETY: takes nothing, and never fails.
+    if HELD.get().is_none() && unsafe { ffi::Py_IsInitialized() } != 0 {
+        // SAFETY: there is an interpreter. Given back by `let_go`, on this thread. If it ends
+        // meanwhile, this never returns.
         HELD.set(Some(unsafe { ffi::PyGILState_Ensure() }));
-    };
-    HELD.get().is_some() || Python::try_attach(take).is_some()
+    }
+    HELD.get().is_some()
 }
 
 /// See [`hold`]. Nothing where the thread does not.

@@ -57,8 +57,7 @@ impl DeadLetters {
     }
 
     /// The letters that were neither sent back nor thrown away, in order by partition and offset: at
-    /// most `most` of them, and of those alone that the expression `filter` matches. None once the
-    /// broker is closed.
+    /// most `most` of them, and of those alone that the expression `filter` matches.
     #[pyo3(signature = (most=usize::MAX, *, filter=None))]
     fn list(&self, py: Python<'_>, most: usize, filter: Option<&str>) -> PyResult<Vec<Message>> {
         let filter = parse(py, filter)?;
