@@ -218,6 +218,12 @@ impl Topic {
         &self.entry.name
     }
 
+    /// Whether its messages go into a directory: then publishing may wait for the disk.
+    #[inline]
+    pub fn is_durable(&self) -> bool {
+        self.engine.store.is_some()
+    }
+
     /// Publishes one message.
     ///
     /// # Errors
@@ -227,7 +233,8 @@ impl Topic {
         self.publish_one(&message.into(), Patience::Until(Limit::NONE))
     }
 
-    /// Publishes one message without ever waiting.
+    /// Publishes one message without ever waiting: not for a sync either, so that the receipt does not
+    /// say that it is durable.
     ///
     /// # Errors
     /// [`PublishError::WouldBlock`] if a subscription with [`Overflow::Block`] has no room, or
