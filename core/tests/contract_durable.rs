@@ -1,6 +1,7 @@
 //! The contract of a broker with a directory: what was published and settled is there again when it
 //! is opened the next time.
 #![expect(clippy::disallowed_types, reason = "tests use the standard library's atomics")]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
 mod watchdog;
 

@@ -1,6 +1,7 @@
 //! What a broker does when its store does not do its part: nothing is lost, nothing comes twice, and
 //! whoever called is told.
 #![expect(clippy::disallowed_types, reason = "tests use the standard library's atomics")]
+#![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
 mod watchdog;
 

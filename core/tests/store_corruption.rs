@@ -1,5 +1,6 @@
 //! Damage to a segment: every bit flipped, every length, every sector zeroed, sectors swapped. All
 //! of it is noticed, nothing wrong is ever returned, and nothing that was durable is cut off.
+#![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
 use slipring::NewMessage;
 use slipring::store::{

@@ -2,6 +2,7 @@
 //! it back; opening it again.
 //!
 //! `disk [DIR]` prints the table; the directory is made, filled with up to 2 GiB, and removed.
+#![expect(clippy::disallowed_types, reason = "benches use the standard library's atomics")]
 
 use slipring::store::{DiskStore, SyncPolicy};
 use slipring::{Broker, DeliveryMode, NewMessage, Start, Topic};

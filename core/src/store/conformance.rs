@@ -31,8 +31,11 @@ pub fn run(make: MakeStore<'_>) {
     }
 }
 
+/// One of the checks.
+type Check = fn(MakeStore<'_>);
+
 /// The checks of [`run`], by name.
-pub const CHECKS: &[(&str, fn(MakeStore<'_>))] = &[
+pub const CHECKS: &[(&str, Check)] = &[
     ("an empty store has nothing", an_empty_store_has_nothing),
     ("what is appended is read back", what_is_appended_is_read_back),
     ("a group that does not follow is refused", a_group_that_does_not_follow_is_refused),
@@ -230,7 +233,9 @@ fn a_group_that_does_not_follow_is_refused(make: MakeStore<'_>) {
     let place = RecordPlace { partition: 1, offset: 1, sequence: 2, published_us: 0 };
     let good = record(place, b"x");
     let second = record(RecordPlace { offset: 3, sequence: 3, ..place }, b"x");
-    let cases: [(&str, u64, Vec<&[u8]>, Vec<u8>); 6] = [
+    /// What is wrong, the base, parts, and a part that is made for the case.
+    type Case<'a> = (&'a str, u64, Vec<&'a [u8]>, Vec<u8>);
+    let cases: [Case<'_>; 6] = [
         ("another base", 3, vec![&good], vec![]),
         ("another sequence", 2, vec![], record(RecordPlace { sequence: 3, ..place }, b"x")),
         ("an offset again", 2, vec![], record(RecordPlace { offset: 0, ..place }, b"x")),
