@@ -318,8 +318,14 @@ impl Broker {
     /// function, and in the child of a fork.
     pub fn subscription_metrics_of(&self, id: u64) -> Result<SubscriptionMetrics, ConfigError> {
         self.inner.engine.check()?;
-        let source = self.inner.control().subscriptions.get(&id).map(source);
-        let source = source.ok_or(ConfigError::UnknownSubscription)?;
+        let source = {
+            let control = self.inner.control();
+            let all = &control.subscriptions;
+            let is_it = |known: &&Known| known.inbox.number == id;
+            // Where it has sought or changed hands, its inbox has another id than the first.
+            let known = all.get(&id).filter(is_it).or_else(|| all.values().find(is_it));
+            source(known.ok_or(ConfigError::UnknownSubscription)?)
+        };
         Ok(source.read(self.inner.engine.clock.unix_us()))
     }
 
