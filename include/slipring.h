@@ -249,6 +249,47 @@ typedef uint32_t slipring_delivery;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// When a message that was published counts as stored, in a broker with a directory. Under none of
+// them does a killed process lose anything; they differ in what a power cut may take.
+enum slipring_sync
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // When the disk has it. Whoever waits at the same time shares one sync.
+    SLIPRING_SYNC_ALWAYS = 0,
+    // When the operating system has it; the disk follows every `sync_interval_ns`.
+    SLIPRING_SYNC_INTERVAL = 1,
+    // When the operating system has it; it decides when the disk follows.
+    SLIPRING_SYNC_OS = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum slipring_sync slipring_sync;
+#else
+typedef uint32_t slipring_sync;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What to do where the end of a log has other bytes than were written.
+enum slipring_on_damage
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // The shard can only be read: publishing to it fails with ESTORE.
+    SLIPRING_DAMAGE_REFUSE = 0,
+    // It goes on behind it. The damage stays as it is, and reading tells of it as a loss.
+    SLIPRING_DAMAGE_SKIP = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum slipring_on_damage slipring_on_damage;
+#else
+typedef uint32_t slipring_on_damage;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 // What happens to messages while a subscription's queue is full, where they are delivered at most
 // once. Whatever is dropped is told as an exact number, in stream order.
 enum slipring_overflow
