@@ -6,7 +6,7 @@ use pyo3::types::PyType;
 use slipring_core::internals::{ErrorKind, Kind};
 use slipring_core::{
     AckError, BatchError, ConfigError, InvalidAckId, InvalidFilter, InvalidMessage, InvalidName,
-    PublishError, RecvError, SeekError, SubscribeError,
+    OpenError, PublishError, RecvError, SeekError, SubscribeError,
 };
 use std::fmt::Display;
 
@@ -135,6 +135,15 @@ impl Details for AckError {
 impl Details for InvalidAckId {}
 
 impl Details for SeekError {}
+
+impl Details for OpenError {
+    fn describe(&self, exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        match self {
+            Self::Config(error) => error.describe(exception),
+            _ => Ok(()),
+        }
+    }
+}
 
 impl Details for InvalidName {
     fn describe(&self, exception: &Bound<'_, PyAny>) -> PyResult<()> {

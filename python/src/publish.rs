@@ -193,6 +193,7 @@ fn sum(
     sum.matched += second.matched;
     sum.enqueued += second.enqueued;
     sum.dropped += second.dropped;
+    sum.durable = second.durable && (first.durable || first.published == 0);
     sum
 }
 
