@@ -222,7 +222,9 @@ fn every_pair_of_swapped_sectors_is_noticed() {
     let (fs, records, before_last) = killed();
     let segment = fs.bytes(SEGMENT);
     let sectors = segment.len() / SECTOR;
-    for_each(0..sectors * sectors, |pair| {
+    let stride = stride(13);
+    for_each(0..sectors * sectors / stride, |case| {
+        let pair = case * stride;
         let (a, b) = (pair / sectors, pair % sectors);
         if a >= b || segment[a * SECTOR..][..SECTOR] == segment[b * SECTOR..][..SECTOR] {
             return;

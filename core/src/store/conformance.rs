@@ -39,6 +39,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("an empty store has nothing", an_empty_store_has_nothing),
     ("what is appended is read back", what_is_appended_is_read_back),
     ("a group that does not follow is refused", a_group_that_does_not_follow_is_refused),
+    ("what expired is passed over", what_expired_is_passed_over),
     ("reads in pieces join", reads_in_pieces_join),
     ("a partition is read by itself", a_partition_is_read_by_itself),
     ("shards are independent", shards_are_independent),
@@ -256,6 +257,26 @@ fn a_group_that_does_not_follow_is_refused(make: MakeStore<'_>) {
     store.append(0, &Group { base_sequence: 2, parts: &[&fresh] }).expect("may begin anywhere");
     let bounds = partitions(&*store, 0)[&9];
     assert_eq!((bounds.low, bounds.next), (40, 41));
+}
+
+fn what_expired_is_passed_over(make: MakeStore<'_>) {
+    let store = make();
+    let mut writer = TestWriter::default();
+    for _ in 0..60 {
+        writer.append(&*store, 0, &[1, 1, 1, 1], 2000);
+    }
+    writer.append(&*store, 0, &[2], 10);
+    let retention = |partition| match partition {
+        1 => Retention::NOTHING,
+        _ => Retention::default(),
+    };
+    store.retain(0, 0, &retention).expect("retains");
+    let low = store.bounds(0).expect("bounds").low;
+    for max_bytes in [1, 5000, 1 << 20] {
+        let found = read(&*store, 0, low..241, max_bytes);
+        assert_eq!(found.len(), 1, "{max_bytes} at once");
+        assert_eq!(found[0].0, 240);
+    }
 }
 
 fn reads_in_pieces_join(make: MakeStore<'_>) {

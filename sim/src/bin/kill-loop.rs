@@ -21,7 +21,7 @@ const POLICIES: [(&str, SyncPolicy); 3] = [
 ];
 const PARTITIONS: u64 = 4;
 /// A child that takes longer to open and verify hangs.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(120);
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -135,15 +135,19 @@ fn parent(words: &[&str]) -> Outcome<()> {
     };
     let cycles: u32 = option("--cycles").unwrap_or("200").parse()?;
     let base = option("--dir").map_or_else(std::env::temp_dir, PathBuf::from);
-    for (policy, _) in POLICIES {
-        let dir = base.join(format!("slipring-kill-{policy}-{}", std::process::id()));
-        let outcome = cycle(&dir, policy, cycles);
-        if outcome.is_ok() {
-            std::fs::remove_dir_all(&dir)?;
-        }
-        outcome.map_err(|error| format!("{policy}: {error}; see {}", dir.display()))?;
-    }
-    Ok(())
+    // At once: each of them mostly waits, for the disk or for the moment to kill.
+    let outcomes = std::thread::scope(|scope| {
+        let policies = POLICIES.map(|(policy, _)| {
+            let dir = base.join(format!("slipring-kill-{policy}-{}", std::process::id()));
+            scope.spawn(move || {
+                let outcome = cycle(&dir, policy, cycles);
+                let outcome = outcome.and_then(|()| Ok(std::fs::remove_dir_all(&dir)?));
+                outcome.map_err(|error| format!("{policy}: {error}; see {}", dir.display()))
+            })
+        });
+        policies.map(|policy| policy.join().unwrap_or_else(|_| Err("it panicked".to_owned())))
+    });
+    outcomes.into_iter().try_for_each(|outcome| Ok(outcome?))
 }
 
 fn cycle(dir: &Path, policy: &str, cycles: u32) -> Outcome<()> {
@@ -156,8 +160,10 @@ fn cycle(dir: &Path, policy: &str, cycles: u32) -> Outcome<()> {
             .args([policy, &acknowledged.to_string()])
             .stdout(Stdio::piped())
             .spawn()?;
-        let (verified, opened_us) =
-            watch(&mut child, Duration::from_millis(rng.u64(0..200)), &mut acknowledged)?;
+        // One in four may die while it opens the store; the others, while they append.
+        let moment = if rng.u8(0..4) == 0 { Moment::Started } else { Moment::Verified };
+        let after = Duration::from_millis(rng.u64(0..200));
+        let (verified, opened_us) = watch(&mut child, moment, after, &mut acknowledged)?;
         in_recovery += u32::from(!verified);
         slowest = slowest.max(opened_us);
     }
@@ -172,28 +178,46 @@ fn cycle(dir: &Path, policy: &str, cycles: u32) -> Outcome<()> {
     Ok(())
 }
 
-/// Kills the child `after` it was started, and takes in what it said. Says whether it had verified
-/// the log, and how long it took to open it.
-fn watch(child: &mut Child, after: Duration, acknowledged: &mut u64) -> Outcome<(bool, u64)> {
+/// What the time until a kill counts from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Moment {
+    Started,
+    Verified,
+}
+
+/// Kills the child `after` the moment, and takes in what it said. Says whether it had verified the
+/// log, and how long it took to open it.
+fn watch(
+    child: &mut Child,
+    moment: Moment,
+    after: Duration,
+    acknowledged: &mut u64,
+) -> Outcome<(bool, u64)> {
     let out = BufReader::new(child.stdout.take().ok_or("no pipe")?);
     let (send, lines) = mpsc::channel();
     let reader = std::thread::spawn(move || {
         out.lines().map_while(Result::ok).try_for_each(|line| send.send(line))
     });
     let start = Instant::now();
+    let mut kill_at = (moment == Moment::Started).then(|| start + after);
     let mut said = vec![];
-    loop {
-        let left = after.saturating_sub(start.elapsed());
-        match lines.recv_timeout(left) {
-            Ok(line) => said.push(line),
+    // Also while it says more and more.
+    while kill_at.is_none_or(|at| Instant::now() < at) {
+        let until = kill_at.unwrap_or(start + LIMIT);
+        match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(line) => {
+                kill_at.get_or_insert_with(|| Instant::now() + after);
+                said.push(line);
+            }
+            Err(RecvTimeoutError::Timeout) if kill_at.is_none() => {
+                child.kill()?;
+                return Err("it hangs".into());
+            }
             Err(RecvTimeoutError::Timeout) => break,
             Err(RecvTimeoutError::Disconnected) => {
                 let status = child.wait()?;
                 return Err(format!("it ended by itself: {status}").into());
             }
-        }
-        if start.elapsed() > LIMIT {
-            return Err("it hangs".into());
         }
     }
     child.kill()?;
