@@ -1,4 +1,5 @@
 //! The segmented log on the simulated disk: from many seeds, and with a fault at every call.
+#![expect(clippy::disallowed_types, reason = "tests use the standard library's atomics")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
