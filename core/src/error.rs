@@ -251,6 +251,10 @@ pub enum SubscribeError {
         /// The most it can be.
         max: u64,
     },
+    /// An [`Overflow`](crate::Overflow) policy was given to a subscription that delivers at least
+    /// once, where nothing overflows: leave it out, or ask for
+    /// [`DeliveryMode::AtMostOnce`](crate::DeliveryMode::AtMostOnce).
+    OverflowAtLeastOnce,
     /// The capacity is 0 or above 2^24.
     Capacity {
         /// What was asked for.
@@ -283,6 +287,9 @@ impl fmt::Display for SubscribeError {
             Self::OutOfRange { setting, min, max } => {
                 write!(f, "{setting} must be in {min}..={max}")
             }
+            Self::OverflowAtLeastOnce => f.write_str(
+                "an overflow policy is for delivery at most once: ask for that, or leave it out",
+            ),
             Self::Capacity { requested } => {
                 write!(f, "capacity {requested} is not in 1..=16777216")
             }

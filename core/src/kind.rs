@@ -102,7 +102,9 @@ impl Kind for SubscribeError {
             Self::InvalidSubscriptionName { .. } => ErrorKind::InvalidSubscriptionName,
             Self::NameInUse | Self::Different => ErrorKind::NameInUse,
             Self::InvalidDeadLetterTopic(_) => ErrorKind::InvalidName,
-            Self::Capacity { .. } | Self::OutOfRange { .. } => ErrorKind::OutOfRange,
+            Self::Capacity { .. } | Self::OutOfRange { .. } | Self::OverflowAtLeastOnce => {
+                ErrorKind::OutOfRange
+            }
             Self::Closed => ErrorKind::Closed,
             Self::InsideFilter => ErrorKind::InsideFilter,
             Self::Forked => ErrorKind::Forked,

@@ -10,7 +10,7 @@ use crate::panic::{entry, free};
 use crate::status::slipring_status;
 use crate::text::slipring_text;
 use crate::topic::{slipring_receipt, slipring_topic};
-use slipring_core::{Broker, SubscriptionBuilder};
+use slipring_core::{Broker, DeliveryMode, SubscriptionBuilder};
 use std::ffi::c_char;
 use std::time::Duration;
 
@@ -298,6 +298,8 @@ impl<'c> Caller<'c> {
         let mut builder = broker
             .broker
             .subscription(pattern)
+            // What was received cannot be acknowledged through this interface.
+            .delivery(DeliveryMode::AtMostOnce)
             .capacity(options.capacity())
             .overflow(options.overflow()?)
             .start(options.start()?)

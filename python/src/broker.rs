@@ -15,7 +15,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyCFunction, PyCapsule, PyDict, PyString, PyTuple};
-use slipring_core::Broker as CoreBroker;
+use slipring_core::{Broker as CoreBroker, DeliveryMode};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -240,7 +240,8 @@ impl Broker {
         if on_error.is_some() && handler.is_none() {
             return Err(PyTypeError::new_err("on_error is for handlers"));
         }
-        let mut builder = self.core().subscription(pattern);
+        // What was received cannot be acknowledged from Python.
+        let mut builder = self.core().subscription(pattern).delivery(DeliveryMode::AtMostOnce);
         let mut shown = pattern.into_pyobject(py)?.repr()?.to_string();
         for pattern in &patterns {
             builder = builder.pattern(pattern);
