@@ -22,10 +22,10 @@
 // SLIPRING_; EPANIC is possible everywhere and is a bug of the library. Results are written on success
 // only, and a pointer for a result may be NULL only where that is said.
 //
-// HANDLES are opaque and belong to who got them. A `_free` function takes the address of the variable
-// and sets it to NULL; NULL, or a variable that is NULL, is no error. A handle must not be used after
-// it was freed, nor be freed while a call is using it, except where its comment allows that. Handles
-// may be freed in any order.
+// HANDLES are opaque and belong to who got them. What ends one, mostly a `_free` function, takes the
+// address of the variable and sets it to NULL; for `_free`, `_abort` and `_detach`, NULL, or a variable
+// that is NULL, is no error. A handle must not be used after it was freed, nor be freed while a call is
+// using it, except where its comment allows that. Handles may be freed in any order.
 //
 // TEXTS AND BYTES are a pointer and a length. Texts are UTF-8 and need not end in NUL; what the
 // library hands out as a view does not end in NUL. What is handed in is borrowed for the call alone.
@@ -70,8 +70,8 @@
 #define SLIPRING_BYTES(literal) ((const uint8_t *)("" literal)), (sizeof(literal) - 1)
 
 
-// What every function returns: 0 for success, positive for an outcome that is no error, negative
-// for an error, which also sets the thread's last error. Numbers are never reused.
+// What a function returns that can fail: 0 for success, positive for an outcome that is no error,
+// negative for an error, which also sets the thread's last error. Numbers are never reused.
 enum slipring_status
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : int32_t
@@ -311,8 +311,8 @@ typedef struct slipring_ticket slipring_ticket;
 // `slipring_topic_free`, which leaves the topic itself as it is.
 typedef struct slipring_topic slipring_topic;
 
-// Is told an event of the broker: how much it matters, a `slipring_log_level`, and what it was, as text
-// that does not end in NUL.
+// Is told an event of the broker: how much it matters, a `slipring_log_level`, and what it was, as
+// text that does not end in NUL.
 typedef void (*slipring_log_fn)(void *user, uint32_t level, const char *text, size_t text_len);
 
 // Lets go of user data.
@@ -345,8 +345,8 @@ typedef struct slipring_broker_options {
     uint32_t pin_workers;
     // Index into the allowed CPUs.
     uint32_t workers_first_cpu;
-    // Is told the events of this broker: failures of handlers, disconnected subscriptions, its end,
-    // and what else nobody is told of; never a message. Default NULL.
+    // Is told the events of this broker: failures of handlers, disconnected subscriptions, its
+    // end, and what else nobody is told of; never a message. Default NULL.
     //
     // It is called where the event happens, on any thread and on several at a time, also while a
     // shard is held: it must be quick, and calls of the broker from inside it are refused with
@@ -472,8 +472,8 @@ typedef struct slipring_subscription_options {
     // Default NULL.
     //
     // It is called on publishing threads, and in a replay on those that subscribe or receive, on
-    // several at a time, while a shard is held: it must be quick, and calls of the broker from inside it are refused with EFILTERING. It may be called
-    // until `filter_user_free` is.
+    // several at a time, while a shard is held: it must be quick, and calls of the broker from
+    // inside it are refused with EFILTERING. It may be called until `filter_user_free` is.
     slipring_filter_fn filter_fn;
     // Handed to `filter_fn`.
     void *filter_user;
@@ -505,8 +505,9 @@ typedef void (*slipring_failed_fn)(void *user,
 // Guarantees: the functions are called one at a time, in the order of the messages, on a delivery
 // worker or the handler's own thread, not always the same one. None of them is called any more
 // when unsubscribing has returned. `user_free` is called exactly once, after the last of them, on
-// any thread: also if subscribing fails, and before unsubscribing returns, except from inside the
-// handler itself, where it follows when the handler has returned.
+// any thread: also if subscribing fails, and before unsubscribing returns, except from inside a
+// handler. From inside the handler itself it follows when that has returned; from inside another
+// one it may follow a little later, so that it can wait for that one.
 //
 // From inside the functions everything is allowed: publish, subscribe, unsubscribe this or another
 // subscription, close or free the broker.
@@ -731,12 +732,14 @@ slipring_status slipring_handler_subscription_queued(const struct slipring_handl
 // not run any more and is not called again. What was queued is thrown away. From inside the
 // handler itself it returns at once. NULL, or a pointer to NULL, is no error.
 //
-// Waits for a running handler, except from inside a filter function. Two handlers that unsubscribe each other at the same time would
-// wait for ever: `slipring_handler_subscription_unsubscribe` has a limit.
+// Waits for a running handler, except from inside a filter function. Two handlers that unsubscribe
+// each other at the same time would wait for ever: `slipring_handler_subscription_unsubscribe` has a
+// limit.
 void slipring_handler_subscription_free(struct slipring_handler_subscription **subscription);
 
 // The same, waiting for a running handler for at most `timeout_ns`. TIMEOUT if it was still
-// running: it is not called again, and the handle stays, to be freed later. Errors: EINVAL, EFILTERING.
+// running: it is not called again, and the handle stays, to be freed later. Errors: EINVAL,
+// EFILTERING.
 slipring_status slipring_handler_subscription_unsubscribe(struct slipring_handler_subscription **subscription,
                                                           uint64_t timeout_ns);
 
@@ -752,9 +755,9 @@ void slipring_handler_subscription_detach(struct slipring_handler_subscription *
 // before the first error. Never fails; does not wait.
 size_t slipring_last_error(char *buffer, size_t buffer_len);
 
-// The place that the last error of this thread is about: the byte of a name, a pattern or a filter
-// expression at which it breaks the rules, or the index in an array. `SIZE_MAX` if it has none.
-// Never fails; does not wait.
+// The place that the last error of this thread is about: the byte of a text at which it breaks the
+// rules, of a name, a pattern or a filter expression. `SIZE_MAX` if it has none. Never fails; does
+// not wait.
 size_t slipring_last_error_position(void);
 
 // Space for a payload of `payload_len` bytes, to be written to `*payload` and then committed. What
@@ -763,7 +766,8 @@ size_t slipring_last_error_position(void);
 //
 // The message gets its place in the order when it is committed; until then the loan delays nobody.
 // `*payload` is valid until the loan is committed or aborted. Errors: CLOSED, EINVAL, EUTF8,
-// EMESSAGE, EFULL (loans and kept messages take too much), ENOMEM, EFILTERING, EFORKED. Does not wait.
+// EMESSAGE, EFULL (loans and kept messages take too much), ENOMEM, EFILTERING, EFORKED. Does not
+// wait.
 slipring_status slipring_topic_loan(const struct slipring_topic *topic,
                                     const struct slipring_new_message *head,
                                     size_t payload_len,
@@ -801,8 +805,8 @@ slipring_status slipring_message_attributes(const struct slipring_message *messa
 // bytes are always enough. 0 if `message` is NULL. Does not wait.
 size_t slipring_message_id(const struct slipring_message *message, char *buffer, size_t buffer_len);
 
-// Keeps a message past the call that it came with, without copying it: 256 KiB of memory around
-// it, or the message alone if it is larger, stay until the last one kept of them is freed. Errors:
+// Keeps a message past the call that it came with, without copying it: 64 KiB of memory around it,
+// or the message alone if it is larger, stay until the last one kept of them is freed. Errors:
 // EINVAL. Does not wait.
 slipring_status slipring_message_keep(const struct slipring_message *message,
                                       struct slipring_kept **kept);
@@ -821,8 +825,8 @@ slipring_status slipring_broker_metrics(const struct slipring_broker *broker,
                                         struct slipring_metrics *metrics,
                                         size_t metrics_size);
 
-// Figures of the subscription with the number `id`. Errors: EINVAL, ENOSUBSCRIPTION. Does not
-// wait.
+// Figures of the subscription with the number `id`. Errors: EINVAL, ENOSUBSCRIPTION, EFILTERING,
+// EFORKED. Does not wait.
 slipring_status slipring_broker_subscription_metrics(const struct slipring_broker *broker,
                                                      uint64_t id,
                                                      struct slipring_subscription_metrics *metrics,

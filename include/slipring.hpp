@@ -22,8 +22,8 @@
 // is valid; Message::keep makes it outlive that. Arguments are borrowed for the call alone.
 //
 // ERRORS are thrown as slipring::Error. With SLIPRING_NO_EXCEPTIONS defined, nothing is thrown, the
-// header compiles with -fno-exceptions, and each function whose type is Returns<T> gives a Result<T>
-// in place of a T. Both kinds of translation units go together in one program. What is no error (no
+// header compiles with -fno-exceptions, and each function whose type is Returns<T> gives a
+// Result<T> in place of a T. Both kinds of translation units go together in one program. What is no error (no
 // message is queued, the time is over, the broker is closed) is told by what a function returns.
 //
 // THREADS. A `const` member function may be called by any number of threads at once, any other one
@@ -70,7 +70,8 @@
 
 namespace slipring {
 
-// What a program sees of one kind of translation unit has other names than what it sees of the other.
+// What a program sees of one kind of translation unit has other names than what it sees of the
+// other.
 #ifdef SLIPRING_NO_EXCEPTIONS
 inline namespace results {
 #else
@@ -140,8 +141,7 @@ class Error
 
     Status status() const noexcept { return status_; }
 
-    // The byte of a name, a pattern or a filter at which it breaks the rules, or the index in an
-    // array.
+    // The byte of a text at which it breaks the rules: of a name, a pattern or a filter.
     std::optional<std::size_t> position() const noexcept { return position_; }
 
 #ifdef SLIPRING_NO_EXCEPTIONS
@@ -235,9 +235,10 @@ template <class T> class Span {
     constexpr Span(T *data, std::size_t size) noexcept : data_(data), size_(size) {}
     template <std::size_t N> constexpr Span(T (&array)[N]) noexcept : data_(array), size_(N) {}
     // Of what has `data()` and `size()`: a vector, an array, a std::span.
-    template <class C, class = std::enable_if_t<
-                           std::is_convertible_v<decltype(std::declval<C &>().data()), T *> &&
-                           std::is_convertible_v<decltype(std::declval<C &>().size()), std::size_t>>>
+    template <class C,
+              class = std::enable_if_t<
+                  std::is_convertible_v<decltype(std::declval<C &>().data()), T *> &&
+                  std::is_convertible_v<decltype(std::declval<C &>().size()), std::size_t>>>
     constexpr Span(C &&container) noexcept : data_(container.data()), size_(container.size()) {}
 
     constexpr T *data() const noexcept { return data_; }
@@ -275,6 +276,7 @@ class Bytes : public Span<const std::uint8_t> {
 // An attribute of a message: text, borrowed.
 class Attribute {
   public:
+    Attribute() noexcept : Attribute("", "") {}
     Attribute(std::string_view key, std::string_view value) noexcept
         : raw_{{key.data(), key.size()}, {value.data(), value.size()}} {}
 
@@ -284,6 +286,9 @@ class Attribute {
   private:
     slipring_attribute raw_;
 };
+static_assert(sizeof(Attribute) == sizeof(slipring_attribute) &&
+                  std::is_standard_layout_v<Attribute>,
+              "arrays of these cross as arrays of those");
 
 using Receipt = slipring_receipt;            // What became of a published message.
 using BatchReceipt = slipring_batch_receipt; // What became of a batch.
@@ -334,6 +339,21 @@ Returns<std::optional<T>> give_unless(slipring_status none, slipring_status raw,
     if (raw == none)
         return std::optional<T>();
     return give<std::optional<T>>(raw, [&] { return std::optional<T>(make()); });
+}
+
+// What `call` writes, if it goes well.
+template <class T, class F> Returns<T> fetch(F &&call) {
+    T value = {};
+    slipring_status raw = call(&value);
+    return give<T>(raw, [&] { return value; });
+}
+
+// The same, and nothing where it ends with `none`, which is no error.
+template <class T, class F>
+Returns<std::optional<T>> fetch_unless(slipring_status none, F &&call) {
+    T value = {};
+    slipring_status raw = call(&value);
+    return give_unless<T>(none, raw, [&] { return value; });
 }
 
 inline Returns<void> check(slipring_status raw) {
@@ -433,24 +453,20 @@ class Message {
 
     // All attributes, in the order in which they were published.
     std::vector<Attribute> attributes() const {
-        std::vector<slipring_attribute> raw(raw_.attributes_len);
-        slipring_message_attributes(&raw_, raw.data(), raw.size(), nullptr);
-        std::vector<Attribute> attributes;
-        attributes.reserve(raw.size());
-        for (const auto &attribute : raw)
-            attributes.emplace_back(detail::text(attribute.key), detail::text(attribute.value));
+        std::vector<Attribute> attributes(raw_.attributes_len);
+        auto *raw = reinterpret_cast<slipring_attribute *>(attributes.data());
+        slipring_message_attributes(&raw_, raw, attributes.size(), nullptr);
         return attributes;
     }
 
     // The publisher's own id, or a UUID made of the message's place.
     std::string id() const {
-        std::string id(slipring_message_id(&raw_, nullptr, 0), '\0');
-        slipring_message_id(&raw_, id.data(), id.size() + 1);
-        return id;
+        char id[256];
+        return std::string(id, slipring_message_id(&raw_, id, sizeof id));
     }
 
-    // Keeps it past the time for which it is valid, without copying it: 256 KiB of memory around
-    // it, or the message alone if it is larger, stay until the last one kept of them is destroyed.
+    // Keeps it past the time for which it is valid, without copying it: 64 KiB of memory around it,
+    // or the message alone if it is larger, stay until the last one kept of them is destroyed.
     Returns<OwnedMessage> keep() const;
 
     const slipring_message &raw() const noexcept { return raw_; }
@@ -521,12 +537,9 @@ class NewMessage {
     slipring_new_message raw_;
 };
 
-// Arrays of these cross as arrays of those.
 static_assert(sizeof(NewMessage) == sizeof(slipring_new_message) &&
-                  std::is_standard_layout_v<NewMessage> &&
-                  sizeof(Attribute) == sizeof(slipring_attribute) &&
-                  std::is_standard_layout_v<Attribute>,
-              "a class adds nothing to its struct");
+                  std::is_standard_layout_v<NewMessage>,
+              "arrays of these cross as arrays of those");
 
 // ---- Settings --------------------------------------------------------------------------------
 
@@ -718,7 +731,8 @@ class Filter {
     }
 
     friend Filter operator&&(const Filter &left, const Filter &right) {
-        return Filter(left.operand(Joint::and_) + " AND " + right.operand(Joint::and_), Joint::and_);
+        return Filter(left.operand(Joint::and_) + " AND " + right.operand(Joint::and_),
+                      Joint::and_);
     }
     friend Filter operator||(const Filter &left, const Filter &right) {
         return Filter(left.operand(Joint::or_) + " OR " + right.operand(Joint::or_), Joint::or_);
@@ -922,16 +936,14 @@ class Ticket {
   public:
     // The receipt, if the message has been published. Does not wait.
     Returns<std::optional<Receipt>> try_receipt() {
-        Receipt receipt = {};
-        return detail::give_unless<Receipt>(SLIPRING_EMPTY,
-                                            slipring_ticket_try(handle_.get(), &receipt),
-                                            [&] { return receipt; });
+        return detail::fetch_unless<Receipt>(SLIPRING_EMPTY, [&](Receipt *receipt) {
+            return slipring_ticket_try(handle_.get(), receipt);
+        });
     }
     // Waits for the receipt, which uses up the ticket.
     Returns<Receipt> wait() {
-        Receipt receipt = {};
-        return detail::give<Receipt>(slipring_ticket_wait(handle_.out(), &receipt),
-                                     [&] { return receipt; });
+        return detail::fetch<Receipt>(
+            [&](Receipt *receipt) { return slipring_ticket_wait(handle_.out(), receipt); });
     }
 
   private:
@@ -940,8 +952,8 @@ class Ticket {
     detail::Handle<slipring_ticket, slipring_ticket_free> handle_;
 };
 
-// A topic to publish to. All threads may use it at once, and handlers too. Publishers that stay hold
-// on to one instead of looking it up by name every time.
+// A topic to publish to. All threads may use it at once, and handlers too. Publishers that stay
+// hold on to one instead of looking it up by name every time.
 class Topic {
   public:
     std::string_view name() const noexcept {
@@ -955,39 +967,35 @@ class Topic {
     // to the same shard. Errors: closed, invalid_message, not_utf8, topic_deleted, full, no_memory,
     // inside_filter, forked; nothing was published then.
     Returns<Receipt> publish(Bytes payload) const {
-        Receipt receipt = {};
-        return detail::give<Receipt>(
-            slipring_topic_publish(handle_.get(), payload.data(), payload.size(), &receipt),
-            [&] { return receipt; });
+        return detail::fetch<Receipt>([&](Receipt *receipt) {
+            return slipring_topic_publish(handle_.get(), payload.data(), payload.size(), receipt);
+        });
     }
     template <class T, class = std::enable_if_t<std::is_convertible_v<const T &, Bytes>>>
     Returns<Receipt> publish(const T &payload) const {
         return publish(Bytes(payload));
     }
     Returns<Receipt> publish(const NewMessage &message) const {
-        Receipt receipt = {};
-        return detail::give<Receipt>(
-            slipring_topic_publish_message(handle_.get(), &message.raw(), &receipt),
-            [&] { return receipt; });
+        return detail::fetch<Receipt>([&](Receipt *receipt) {
+            return slipring_topic_publish_message(handle_.get(), &message.raw(), receipt);
+        });
     }
 
     // The same without ever waiting: nothing if it had to.
     Returns<std::optional<Receipt>> try_publish(const NewMessage &message) const {
-        Receipt receipt = {};
-        return detail::give_unless<Receipt>(
-            SLIPRING_WOULD_BLOCK, slipring_topic_try_publish(handle_.get(), &message.raw(), &receipt),
-            [&] { return receipt; });
+        return detail::fetch_unless<Receipt>(SLIPRING_WOULD_BLOCK, [&](Receipt *receipt) {
+            return slipring_topic_try_publish(handle_.get(), &message.raw(), receipt);
+        });
     }
 
     // The same, waiting at most so long for subscriptions that block: nothing if there still was no
     // room.
     Returns<std::optional<Receipt>> publish_for(Nanoseconds timeout,
                                                 const NewMessage &message) const {
-        Receipt receipt = {};
-        return detail::give_unless<Receipt>(
-            SLIPRING_TIMEOUT,
-            slipring_topic_publish_timeout(handle_.get(), &message.raw(), detail::ns(timeout), &receipt),
-            [&] { return receipt; });
+        return detail::fetch_unless<Receipt>(SLIPRING_TIMEOUT, [&](Receipt *receipt) {
+            return slipring_topic_publish_timeout(handle_.get(), &message.raw(),
+                                                  detail::ns(timeout), receipt);
+        });
     }
 
     // Publishes messages in order, in one call. All of them are checked before the first is
@@ -995,24 +1003,13 @@ class Topic {
     // always the first ones.
     Returns<BatchReceipt> publish_batch(Span<const NewMessage> messages,
                                         BatchReceipt *partial = nullptr) const {
-        BatchReceipt receipt = {};
-        slipring_status status = slipring_topic_publish_batch(handle_.get(), raw(messages),
-                                                              messages.size(), &receipt);
-        if (partial != nullptr)
-            *partial = receipt;
-        return detail::give<BatchReceipt>(status, [&] { return receipt; });
+        return batch(&slipring_topic_publish_batch, messages, partial);
     }
 
     // The same without ever waiting: `published` is less than was given where it had to.
     Returns<BatchReceipt> try_publish_batch(Span<const NewMessage> messages,
                                             BatchReceipt *partial = nullptr) const {
-        BatchReceipt receipt = {};
-        slipring_status status = slipring_topic_try_publish_batch(handle_.get(), raw(messages),
-                                                                  messages.size(), &receipt);
-        if (partial != nullptr)
-            *partial = receipt;
-        return detail::give<BatchReceipt>(
-            status == SLIPRING_WOULD_BLOCK ? SLIPRING_OK : status, [&] { return receipt; });
+        return batch(&slipring_topic_try_publish_batch, messages, partial);
     }
 
     // Space for a payload of `size` bytes, to be written in place and then committed. `head` has
@@ -1037,9 +1034,18 @@ class Topic {
   private:
     friend class Broker;
     explicit Topic(slipring_topic *raw) noexcept : handle_(raw) {}
-    static const slipring_new_message *raw(Span<const NewMessage> messages) noexcept {
-        return reinterpret_cast<const slipring_new_message *>(messages.data());
+
+    Returns<BatchReceipt> batch(decltype(&slipring_topic_publish_batch) call,
+                                Span<const NewMessage> messages, BatchReceipt *partial) const {
+        BatchReceipt receipt = {};
+        auto *raw = reinterpret_cast<const slipring_new_message *>(messages.data());
+        slipring_status status = call(handle_.get(), raw, messages.size(), &receipt);
+        if (partial != nullptr)
+            *partial = receipt;
+        return detail::give<BatchReceipt>(status == SLIPRING_WOULD_BLOCK ? SLIPRING_OK : status,
+                                          [&] { return receipt; });
     }
+
     detail::Handle<slipring_topic, slipring_topic_free> handle_;
 };
 
@@ -1228,8 +1234,8 @@ class Poller final : public Executor {
 
 #endif
 
-// A subscription whose messages are fetched by its owner, one thread at a time. It ends when this is
-// destroyed.
+// A subscription whose messages are fetched by its owner, one thread at a time. It ends when this
+// is destroyed.
 //
 //     for (const auto &message : subscription) // until the broker closes
 //         use(message);
@@ -1240,9 +1246,9 @@ class Subscription {
 
     // Messages queued and not received.
     Returns<std::uint64_t> queued() {
-        std::uint64_t queued = 0;
-        return detail::give<std::uint64_t>(slipring_subscription_queued(handle_.get(), &queued),
-                                           [&] { return queued; });
+        return detail::fetch<std::uint64_t>([&](std::uint64_t *queued) {
+            return slipring_subscription_queued(handle_.get(), queued);
+        });
     }
 
     // How many messages were lost in all, as far as this has come.
@@ -1265,7 +1271,9 @@ class Subscription {
 
     // Receives up to `most` messages, at least one, waiting for that. All are valid as one is that
     // `recv` gives.
-    Batch recv_batch(std::size_t most) { return receive_batch(&slipring_subscription_recv_batch, most); }
+    Batch recv_batch(std::size_t most) {
+        return receive_batch(&slipring_subscription_recv_batch, most);
+    }
 
     // The same for what is queued; else the status is empty. Does not wait.
     Batch try_recv_batch(std::size_t most) {
@@ -1280,14 +1288,9 @@ class Subscription {
     template <class F> Polled poll(std::size_t most, F &&function) {
         Polling<F> polling{function};
         Polled polled;
-        // The function may destroy this.
-        slipring_subscription *raw = handle_.get();
-        while ((polled.raw_ = slipring_subscription_poll(raw, most, &Polling<F>::one, &polling,
-                                                         &polled.size_)) == SLIPRING_LAGGED) {
-            // A loss is told before anything is handed out, so this is still there.
-            polled.lost_ += slipring_subscription_lost(raw);
-            lost_ += slipring_subscription_lost(raw);
-        }
+        until_not_lagged(polled, [&](slipring_subscription *raw) {
+            return slipring_subscription_poll(raw, most, &Polling<F>::one, &polling, &polled.size_);
+        });
 #ifndef SLIPRING_NO_EXCEPTIONS
         if (polling.thrown)
             std::rethrow_exception(polling.thrown);
@@ -1313,9 +1316,8 @@ class Subscription {
     // and event loops. Level-triggered; not to be read from or closed. It stays the same, and valid
     // as long as this is.
     Returns<int> event_fd() {
-        int fd = -1;
-        return detail::give<int>(slipring_subscription_event_fd(handle_.get(), &fd),
-                                 [&] { return fd; });
+        return detail::fetch<int>(
+            [&](int *fd) { return slipring_subscription_event_fd(handle_.get(), fd); });
     }
 
     // Receives one message after the other, waiting for each, until the stream has ended. `lost`
@@ -1414,16 +1416,20 @@ class Subscription {
     friend class Broker;
     explicit Subscription(slipring_subscription *raw) noexcept : handle_(raw) {}
 
-    // Calls `call` until it tells no loss.
+    // Calls `call` until it tells no loss. It may destroy this, if it tells none.
     template <class R, class F> void until_not_lagged(R &result, F &&call) {
-        while ((result.raw_ = call()) == SLIPRING_LAGGED)
-            result.lost_ += slipring_subscription_lost(handle_.get());
-        lost_ += result.lost_;
+        while ((result.raw_ = call(handle_.get())) == SLIPRING_LAGGED) {
+            std::uint64_t lost = slipring_subscription_lost(handle_.get());
+            result.lost_ += lost;
+            lost_ += lost;
+        }
     }
 
     template <class F> Received receive_once(F &&call) {
         Received received;
-        until_not_lagged(received, [&] { return call(handle_.get(), &received.message_.raw_); });
+        until_not_lagged(received, [&](slipring_subscription *raw) {
+            return call(raw, &received.message_.raw_);
+        });
         return received;
     }
 
@@ -1435,8 +1441,9 @@ class Subscription {
 
     template <class F> Batch receive_batch(F &&call, std::size_t most) {
         Batch batch;
-        until_not_lagged(
-            batch, [&] { return call(handle_.get(), most, &batch.messages_, &batch.size_); });
+        until_not_lagged(batch, [&](slipring_subscription *raw) {
+            return call(raw, most, &batch.messages_, &batch.size_);
+        });
         batch.check();
         return batch;
     }
@@ -1449,16 +1456,13 @@ class Subscription {
 
         static void one(void *user, const slipring_message *message) noexcept {
             auto &polling = *static_cast<Polling *>(user);
+            detail::contained([&] { polling.function(Message(*message)); },
+                              [&](const char *) {
 #ifndef SLIPRING_NO_EXCEPTIONS
-            try {
-                polling.function(Message(*message));
-            } catch (...) {
-                if (!polling.thrown)
-                    polling.thrown = std::current_exception();
-            }
-#else
-            polling.function(Message(*message));
+                                  if (!polling.thrown)
+                                      polling.thrown = std::current_exception();
 #endif
+                              });
         }
     };
 
@@ -1487,9 +1491,9 @@ class [[nodiscard]] HandlerSubscription {
 
     // Messages queued and not handed to the handler yet.
     Returns<std::uint64_t> queued() const {
-        std::uint64_t queued = 0;
-        return detail::give<std::uint64_t>(
-            slipring_handler_subscription_queued(handle_.get(), &queued), [&] { return queued; });
+        return detail::fetch<std::uint64_t>([&](std::uint64_t *queued) {
+            return slipring_handler_subscription_queued(handle_.get(), queued);
+        });
     }
 
     // Ends it now, as destroying it does. What was queued is thrown away.
@@ -1643,14 +1647,13 @@ class Broker {
         return detail::give<std::vector<Partition>>(status, [&] { return std::move(partitions); });
     }
 
-    // Publishes one message to the topic `name`. Publishers that stay hold on to a Topic. Errors and
-    // waiting: as `topic` and Topic::publish.
+    // Publishes one message to the topic `name`. Publishers that stay hold on to a Topic. Errors
+    // and waiting: as `topic` and Topic::publish.
     Returns<Receipt> publish(std::string_view name, Bytes payload) const {
-        Receipt receipt = {};
-        return detail::give<Receipt>(
-            slipring_broker_publish(handle_.get(), name.data(), name.size(), payload.data(),
-                                    payload.size(), &receipt),
-            [&] { return receipt; });
+        return detail::fetch<Receipt>([&](Receipt *receipt) {
+            return slipring_broker_publish(handle_.get(), name.data(), name.size(), payload.data(),
+                                           payload.size(), receipt);
+        });
     }
 
     // Subscribes to `pattern`; the messages are pulled. Every publish that starts after this has
@@ -1674,7 +1677,8 @@ class Broker {
     // subscribe, unsubscribe itself and others, close it.
     //
     // An exception counts as Handled::retry and harms nobody. The handler is destroyed once it is
-    // not called any more: before HandlerSubscription is, except from inside the handler itself.
+    // not called any more: before HandlerSubscription is, except from inside a handler, itself or
+    // another.
     // Errors: as above, and no_thread.
     template <class F, class = std::enable_if_t<detail::is_handler<std::decay_t<F>>()>>
     [[nodiscard]] Returns<HandlerSubscription>
@@ -1709,12 +1713,13 @@ class Broker {
         return metrics;
     }
 
-    // Figures of the subscription with this number. Errors: no_such_subscription.
+    // Figures of the subscription with this number. Errors: no_such_subscription, inside_filter,
+    // forked.
     Returns<SubscriptionMetrics> subscription_metrics(std::uint64_t id) const {
-        SubscriptionMetrics metrics = {};
-        return detail::give<SubscriptionMetrics>(
-            slipring_broker_subscription_metrics(handle_.get(), id, &metrics, sizeof metrics),
-            [&] { return metrics; });
+        return detail::fetch<SubscriptionMetrics>([&](SubscriptionMetrics *metrics) {
+            return slipring_broker_subscription_metrics(handle_.get(), id, metrics,
+                                                        sizeof *metrics);
+        });
     }
 
     // All figures in the Prometheus text exposition format, version 0.0.4.

@@ -11,10 +11,10 @@ use crate::error::{ConfigError, InvalidName, NameRule, PublishError, SubscribeEr
 use crate::fork::Generation;
 use crate::interest::{is_inside_filter, outside_filters};
 use crate::message::{Context, NewMessage};
-use crate::metrics::{Metrics, ShardMetrics, SubscriptionMetrics, TopicMetrics};
+use crate::metrics::{Metrics, ShardMetrics, Source, SubscriptionMetrics, TopicMetrics};
 use crate::pin;
 use crate::publisher::{BatchError, BatchReceipt, Engine, Receipt, Topic};
-use crate::registry::{CloseReport, Registry, Settings};
+use crate::registry::{CloseReport, Known, Registry, Settings};
 use crate::shard::{Memory, Routes, Shard};
 use crate::snapshot::Snapshot;
 use crate::subscribe::SubscriptionBuilder;
@@ -23,7 +23,7 @@ use crate::sync::{Arc, AtomicBool, Ordering, register_asymmetric_fences};
 use crate::topic::{Pattern, validate_name};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::sync::{Mutex, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -231,6 +231,19 @@ impl Broker {
         }
     }
 
+    /// Figures of the subscription with the number `id`, named or not. Does not gather those of
+    /// others.
+    ///
+    /// # Errors
+    /// [`ConfigError::UnknownSubscription`]; [`ConfigError::Unavailable`] from inside a filter
+    /// function, and in the child of a fork.
+    pub fn subscription_metrics_of(&self, id: u64) -> Result<SubscriptionMetrics, ConfigError> {
+        self.inner.engine.check()?;
+        let source = self.inner.control().subscriptions.get(&id).map(source);
+        let source = source.ok_or(ConfigError::UnknownSubscription)?;
+        Ok(source.read(self.inner.engine.clock.unix_us()))
+    }
+
     fn topic_metrics(&self) -> Vec<TopicMetrics> {
         let topics = self.inner.topics.read().unwrap_or_else(PoisonError::into_inner);
         let topics = topics.values().map(|entry| TopicMetrics {
@@ -243,19 +256,8 @@ impl Broker {
     /// Not called with the topics' lock held: whoever creates a topic takes the two locks in the
     /// other order.
     fn subscription_metrics(&self, now_us: u64) -> Vec<SubscriptionMetrics> {
-        let known: Vec<_> = {
-            let control = self.inner.control();
-            let known = control.subscriptions.values();
-            known
-                .map(|known| (Arc::clone(&known.inbox), known.task.clone(), known.acks.clone()))
-                .collect()
-        };
-        // Looked at without the lock: the last reference to a handler may be dropped here.
-        let figures = known.iter().map(|(inbox, task, acks)| {
-            let task = task.as_ref().and_then(Weak::upgrade);
-            SubscriptionMetrics::of(inbox, task.as_deref(), acks.as_deref(), now_us)
-        });
-        let mut figures: Vec<_> = figures.collect();
+        let sources: Vec<_> = self.inner.control().subscriptions.values().map(source).collect();
+        let mut figures: Vec<_> = sources.iter().map(|source| source.read(now_us)).collect();
         figures.sort_by_key(|figures| figures.id);
         figures
     }
@@ -292,6 +294,10 @@ impl fmt::Debug for Broker {
             .field("closed", &self.inner.engine.is_closed())
             .finish_non_exhaustive()
     }
+}
+
+fn source(known: &Known) -> Source {
+    Source { inbox: Arc::clone(&known.inbox), task: known.task.clone(), acks: known.acks.clone() }
 }
 
 /// See [`Broker::describe_topic`].

@@ -255,11 +255,6 @@ pub enum SubscribeError {
     /// once, where nothing overflows: leave it out, or ask for
     /// [`DeliveryMode::AtMostOnce`](crate::DeliveryMode::AtMostOnce).
     OverflowAtLeastOnce,
-    /// The capacity is 0 or above 2^24.
-    Capacity {
-        /// What was asked for.
-        requested: usize,
-    },
     /// The broker is closed.
     Closed,
     /// The call came from inside a filter function.
@@ -290,9 +285,6 @@ impl fmt::Display for SubscribeError {
             Self::OverflowAtLeastOnce => f.write_str(
                 "an overflow policy is for delivery at most once: ask for that, or leave it out",
             ),
-            Self::Capacity { requested } => {
-                write!(f, "capacity {requested} is not in 1..=16777216")
-            }
             Self::Closed => f.write_str("the broker is closed"),
             Self::InsideFilter => f.write_str("a filter function may not call the broker"),
             Self::Forked => f.write_str("the broker was opened before this process was forked"),

@@ -151,7 +151,7 @@ impl Drop for InsideFilter {
 
 /// Whether the calling thread is inside a filter function, where the broker may not be called.
 #[inline]
-pub(crate) fn is_inside_filter() -> bool {
+pub fn is_inside_filter() -> bool {
     INSIDE_FILTER.get()
 }
 

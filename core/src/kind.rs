@@ -43,7 +43,7 @@ pub trait Kind {
     /// What it is.
     fn kind(&self) -> ErrorKind;
 
-    /// The byte of the text, or the index of the attribute, that is wrong.
+    /// The byte at which a text breaks the rules.
     fn position(&self) -> Option<usize> {
         None
     }
@@ -102,9 +102,7 @@ impl Kind for SubscribeError {
             Self::InvalidSubscriptionName { .. } => ErrorKind::InvalidSubscriptionName,
             Self::NameInUse | Self::Different => ErrorKind::NameInUse,
             Self::InvalidDeadLetterTopic(_) => ErrorKind::InvalidName,
-            Self::Capacity { .. } | Self::OutOfRange { .. } | Self::OverflowAtLeastOnce => {
-                ErrorKind::OutOfRange
-            }
+            Self::OutOfRange { .. } | Self::OverflowAtLeastOnce => ErrorKind::OutOfRange,
             Self::Closed => ErrorKind::Closed,
             Self::InsideFilter => ErrorKind::InsideFilter,
             Self::Forked => ErrorKind::Forked,

@@ -163,7 +163,7 @@ pub mod internals {
     pub use crate::chunk::{
         Appender, CHUNK_BYTES, Chunk, Claim, ClaimArea, FIRST_RECORD, Pins, Pool,
     };
-    pub use crate::interest::refusing_calls;
+    pub use crate::interest::{is_inside_filter, refusing_calls};
     pub use crate::kind::{ErrorKind, Kind};
     pub use crate::ledger::{Grant, Ledger, Stale};
     pub use crate::log::{Log, LogWriter};

@@ -4,9 +4,10 @@
 use crate::acks::{AckFigures, Acks};
 use crate::breaker::BreakerState;
 use crate::inbox::Inbox;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicU64, Ordering};
 use crate::worker::Task;
 use std::fmt::{self, Write as _};
+use std::sync::Weak;
 
 /// What [`Broker::metrics`](crate::Broker::metrics) saw. Figures are read one after another while
 /// others work; when nobody does, they are exact.
@@ -105,6 +106,22 @@ pub struct SubscriptionMetrics {
     pub filter_panics: u64,
     /// State of the handler's circuit breaker.
     pub breaker: BreakerState,
+}
+
+/// What the figures of a subscription are read from: taken under the lock of the broker, and read
+/// without it, because the last reference to a handler may be dropped then.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) task: Option<Weak<Task>>,
+    pub(crate) acks: Option<Arc<Acks>>,
+}
+
+impl Source {
+    pub(crate) fn read(&self, now_us: u64) -> SubscriptionMetrics {
+        let task = self.task.as_ref().and_then(Weak::upgrade);
+        SubscriptionMetrics::of(&self.inbox, task.as_deref(), self.acks.as_deref(), now_us)
+    }
 }
 
 impl SubscriptionMetrics {

@@ -402,9 +402,7 @@ impl<'a> SubscriptionBuilder<'a> {
         self.registry.engine.check()?;
         let patterns = self.patterns()?;
         let selector = self.filter.map_err(SubscribeError::InvalidFilter)?;
-        if self.capacity == 0 || self.capacity > MAX_CAPACITY {
-            return Err(SubscribeError::Capacity { requested: self.capacity });
-        }
+        check_ranges([("capacity", self.capacity as u64, 1, MAX_CAPACITY as u64)])?;
         if let Some(name) = self.name {
             check_subscription_name(name)?;
         }
@@ -447,8 +445,7 @@ impl<'a> SubscriptionBuilder<'a> {
 }
 
 fn check_terms(terms: &Terms) -> Result<(), SubscribeError> {
-    let outstanding = terms.max_outstanding as u64;
-    let settings = [
+    check_ranges([
         (
             "visibility_timeout",
             whole_ms(terms.visibility),
@@ -456,10 +453,15 @@ fn check_terms(terms: &Terms) -> Result<(), SubscribeError> {
             whole_ms(LEASE_MAX),
         ),
         ("max_delivery_attempts", terms.max_attempts.into(), 1, u16::MAX.into()),
-        ("max_outstanding", outstanding, 1, 1 << 24),
-    ];
-    let wrong = settings.into_iter().find(|&(_, value, min, max)| value < min || value > max);
-    match wrong {
+        ("max_outstanding", terms.max_outstanding as u64, 1, 1 << 24),
+    ])
+}
+
+/// Whether each setting is in its range: name, value, least and most.
+fn check_ranges<const N: usize>(
+    settings: [(&'static str, u64, u64, u64); N],
+) -> Result<(), SubscribeError> {
+    match settings.into_iter().find(|&(_, value, min, max)| value < min || value > max) {
         Some((setting, _, min, max)) => Err(SubscribeError::OutOfRange { setting, min, max }),
         None => Ok(()),
     }

@@ -279,6 +279,8 @@ fn child(
     assert_eq!(broker.describe_topic("a").expect_err("forked"), ConfigError::Unavailable(forked));
     let listed = broker.topics("**", None, 9).expect_err("forked");
     assert_eq!(listed, ConfigError::Unavailable(forked));
+    let figures = broker.subscription_metrics_of(1);
+    assert_eq!(figures.expect_err("forked"), ConfigError::Unavailable(forked));
     assert_eq!(broker.subscribe("a").expect_err("forked"), SubscribeError::Forked);
     let second = broker.subscription("a").handler(|_| ());
     assert_eq!(second.expect_err("forked"), SubscribeError::Forked);

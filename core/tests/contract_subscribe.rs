@@ -311,7 +311,8 @@ fn bad_subscriptions_are_refused_and_leave_nothing_behind() {
     assert!(matches!(filtered, Err(SubscribeError::InvalidFilter(_))));
     for requested in [0, (1 << 24) + 1] {
         let error = broker.subscription("a").name("n").capacity(requested).open().unwrap_err();
-        assert_eq!(error, SubscribeError::Capacity { requested });
+        let (setting, min, max) = ("capacity", 1, 1 << 24);
+        assert_eq!(error, SubscribeError::OutOfRange { setting, min, max });
     }
     assert_eq!(broker.publish("a", "x").unwrap().matched, 0);
     assert!(broker.subscription("a").name("n").open().is_ok(), "the name was not taken");

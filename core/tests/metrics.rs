@@ -4,9 +4,9 @@
 mod watchdog;
 
 use slipring::{
-    BreakerState, Broker, CircuitBreaker, DeliveryMode, HandlerSubscription, Metrics, NewMessage,
-    Overflow, PublishError, RecvError, Start, Subscription, SubscriptionMetrics, TestClock, Topic,
-    TryRecvError,
+    BreakerState, Broker, CircuitBreaker, ConfigError, DeliveryMode, HandlerSubscription, Metrics,
+    NewMessage, Overflow, PublishError, RecvError, Start, Subscription, SubscriptionMetrics,
+    TestClock, Topic, TryRecvError,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -286,6 +286,16 @@ fn figures_are_exact_at_rest_after_subscribers_came_and_went_under_load() {
         assert_eq!(of(&metrics, handler.id()).matched, 8000);
         assert_eq!(of(&metrics, handler.id()).replayed, 3);
         assert_eq!(handler.metrics().as_ref(), Some(of(&metrics, handler.id())));
+        for figures in &metrics.subscriptions {
+            let mut alone = broker.subscription_metrics_of(figures.id).unwrap();
+            // Time goes on for what is queued.
+            assert_eq!(alone.oldest_age_us.is_some(), figures.oldest_age_us.is_some());
+            alone.oldest_age_us = figures.oldest_age_us;
+            assert_eq!(&alone, figures);
+        }
+        let gone = broker.subscribe("a").unwrap().id();
+        let unknown = Err(ConfigError::UnknownSubscription);
+        assert_eq!(broker.subscription_metrics_of(gone), unknown);
     }
 }
 

@@ -232,6 +232,7 @@ static void read_input(const slipring_broker *broker, const char *path, Input *i
         perror(path);
         exit(1);
     }
+    input->text[len] = '\0'; /* There is room: otherwise more would have been read. */
     if (file != stdin)
         fclose(file);
     for (at = input->text; at < input->text + len; at = end + 1) {

@@ -16,10 +16,14 @@ typedef struct {
     size_t len;
 } json_slice;
 
+static void json_skip_blanks(json *in) {
+    while (in->at < in->end && *in->at != '\0' && strchr(" \t\r\n", *in->at) != NULL)
+        in->at++;
+}
+
 /* Skips blanks, and then this character if it is there. */
 static int json_skip(json *in, char what) {
-    while (in->at < in->end && strchr(" \t\r\n", *in->at) != NULL)
-        in->at++;
+    json_skip_blanks(in);
     if (in->at == in->end || *in->at != what)
         return 0;
     in->at++;
@@ -100,8 +104,7 @@ static int json_string(json *in, json_slice *text) {
    not find every mistake inside them. */
 static int json_value(json *in, json_slice *text) {
     int depth = 0, quoted = 0;
-    while (in->at < in->end && strchr(" \t\r\n", *in->at) != NULL)
-        in->at++;
+    json_skip_blanks(in);
     text->data = in->at;
     for (; in->at < in->end; in->at++) {
         char byte = *in->at;

@@ -16,11 +16,12 @@
 enum { WIDTH = 64, HEIGHT = 48, SHUTTER = 10 };
 
 static void must(slipring_status status, const char *what) {
-    char why[256];
+    char why[256] = "";
     if (status == SLIPRING_OK)
         return;
-    slipring_last_error(why, sizeof why);
-    fprintf(stderr, "%s: %s: %s\n", what, slipring_status_str(status), why);
+    if (status < 0) /* What is no error leaves the last one as it was. */
+        slipring_last_error(why, sizeof why);
+    fprintf(stderr, "%s: %s%s%s\n", what, slipring_status_str(status), *why ? ": " : "", why);
     exit(1);
 }
 

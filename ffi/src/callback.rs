@@ -3,7 +3,6 @@
 
 use crate::message::{self, slipring_message};
 use slipring_core::Message;
-use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 
 /// Is called with a message, which is valid until it returns.
@@ -29,25 +28,14 @@ pub type slipring_failed_fn = Option<
     unsafe extern "C" fn(user: *mut c_void, message: *const slipring_message, returned: i32),
 >;
 
-/// Is told an event of the broker: how much it matters, a `slipring_log_level`, and what it was, as text
-/// that does not end in NUL.
+/// Is told an event of the broker: how much it matters, a `slipring_log_level`, and what it was, as
+/// text that does not end in NUL.
 pub type slipring_log_fn = Option<
     unsafe extern "C" fn(user: *mut c_void, level: u32, text: *const c_char, text_len: usize),
 >;
 
 /// Lets go of user data.
 pub type slipring_user_free_fn = Option<unsafe extern "C" fn(user: *mut c_void)>;
-
-thread_local! {
-    /// Whether this thread is inside a filter or log function of the caller.
-    static FILTERING: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the caller of an entry is a filter or log function, which must not wait: a shard may be
-/// held.
-pub(crate) fn is_inside_filter() -> bool {
-    FILTERING.get()
-}
 
 /// The user data of callbacks; let go of exactly once, when this is dropped.
 #[derive(Debug)]
@@ -76,20 +64,14 @@ impl User {
 
     /// Calls a filter function.
     pub(crate) fn wants(&self, function: slipring_filter_fn, message: &Message<'_>) -> bool {
-        let outer = FILTERING.replace(true);
-        let wanted = self.ask(function, message) != 0;
-        FILTERING.set(outer);
-        wanted
+        self.ask(function, message) != 0
     }
 
-    /// Tells an event. A shard may be held, as while a filter is asked.
     pub(crate) fn log(&self, function: slipring_log_fn, level: u32, text: &str) {
-        let outer = FILTERING.replace(true);
         if let Some(function) = function {
             // SAFETY: a function of the caller, given for this.
-            unsafe { function(self.user, level, text.as_ptr().cast(), text.len()) };
+            unsafe { function(self.user, level, text.as_ptr().cast(), text.len()) }
         }
-        FILTERING.set(outer);
     }
 
     pub(crate) fn tell(&self, function: slipring_message_fn, message: &Message<'_>) {

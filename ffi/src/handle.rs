@@ -31,9 +31,9 @@ impl<'c> Caller<'c> {
     /// A handle or a struct.
     #[inline]
     pub(crate) fn get<T>(self, pointer: *const T, what: &str) -> Result<&'c T, Failure> {
-        check(pointer, what)?;
+        let pointer = check(pointer.cast_mut(), what)?;
         // SAFETY: checked, and the promise of `new`.
-        Ok(unsafe { &*pointer })
+        Ok(unsafe { pointer.as_ref() })
     }
 
     /// A struct that may be left out.
@@ -56,12 +56,12 @@ impl<'c> Caller<'c> {
         if len == 0 {
             return Ok(&[]);
         }
-        check(pointer, what)?;
+        let first = check(pointer.cast_mut(), what)?;
         if len > isize::MAX as usize / size_of::<T>().max(1) {
             return Err(Failure::invalid(format_args!("{what}: {len} cannot be a length")));
         }
         // SAFETY: checked, and the promise of `new`.
-        Ok(unsafe { slice::from_raw_parts(pointer, len) })
+        Ok(unsafe { slice::from_raw_parts(first.as_ptr(), len) })
     }
 
     /// A text.
@@ -77,7 +77,7 @@ impl<'c> Caller<'c> {
             let position = error.valid_up_to();
             Failure::error_at(
                 SLIPRING_EUTF8,
-                position,
+                Some(position),
                 format_args!("{what} is not UTF-8 at byte {position}"),
             )
         })
@@ -131,7 +131,7 @@ impl<'c> Caller<'c> {
             return Ok(value);
         }
         let size = *self.get(pointer.cast::<u32>(), what)? as usize;
-        check(pointer, what)?;
+        check(pointer.cast_mut(), what)?;
         check_size::<T>(size, what)?;
         // SAFETY: `size` bytes are there by the promise of `new`, and no more than a `T` has; every
         // bit pattern is a `T`.
@@ -216,10 +216,7 @@ impl<'c> Caller<'c> {
         pointer: *mut T,
         what: &str,
     ) -> Result<Exclusively<'c, T>, Failure> {
-        check(pointer, what)?;
-        let Some(handle) = NonNull::new(pointer) else {
-            return Err(Failure::outcome(SLIPRING_EINVAL));
-        };
+        let handle = check(pointer, what)?;
         // SAFETY: checked, and the promise of `new`.
         let state = unsafe { &handle.as_ref().exclusive().state };
         if state.compare_exchange(IDLE, BUSY, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -233,14 +230,14 @@ impl<'c> Caller<'c> {
 }
 
 #[inline]
-fn check<T>(pointer: *const T, what: &str) -> Result<(), Failure> {
-    if pointer.is_null() {
+fn check<T>(pointer: *mut T, what: &str) -> Result<NonNull<T>, Failure> {
+    let Some(pointer) = NonNull::new(pointer) else {
         return Err(Failure::invalid(format_args!("{what} is NULL")));
-    }
+    };
     if !pointer.is_aligned() {
         return Err(Failure::invalid(format_args!("{what} is not aligned")));
     }
-    Ok(())
+    Ok(pointer)
 }
 
 fn check_size<T: Versioned>(size: usize, what: &str) -> Result<(), Failure> {

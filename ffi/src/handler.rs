@@ -3,14 +3,13 @@
 
 use crate::broker::slipring_broker;
 use crate::callback::{
-    User, is_inside_filter, slipring_failed_fn, slipring_handler_fn, slipring_lagged_fn,
-    slipring_user_free_fn,
+    User, slipring_failed_fn, slipring_handler_fn, slipring_lagged_fn, slipring_user_free_fn,
 };
 use crate::last_error::Failure;
 use crate::options::{slipring_subscription_options, time};
 use crate::panic::entry;
 use crate::status::slipring_status;
-use slipring_core::{HandlerSubscription, UnsubscribeError};
+use slipring_core::{HandlerSubscription, UnsubscribeError, UnsubscribeReason};
 use std::ffi::{c_char, c_void};
 use std::fmt;
 use std::sync::Arc;
@@ -20,8 +19,9 @@ use std::sync::Arc;
 /// Guarantees: the functions are called one at a time, in the order of the messages, on a delivery
 /// worker or the handler's own thread, not always the same one. None of them is called any more
 /// when unsubscribing has returned. `user_free` is called exactly once, after the last of them, on
-/// any thread: also if subscribing fails, and before unsubscribing returns, except from inside the
-/// handler itself, where it follows when the handler has returned.
+/// any thread: also if subscribing fails, and before unsubscribing returns, except from inside a
+/// handler. From inside the handler itself it follows when that has returned; from inside another
+/// one it may follow a little later, so that it can wait for that one.
 ///
 /// From inside the functions everything is allowed: publish, subscribe, unsubscribe this or another
 /// subscription, close or free the broker.
@@ -46,8 +46,6 @@ pub struct slipring_handler {
 #[derive(Debug)]
 pub struct slipring_handler_subscription {
     subscription: HandlerSubscription,
-    /// It was unsubscribed from, and its handler was still running.
-    ended: bool,
 }
 
 /// A handler's failure: the number that it returned.
@@ -111,7 +109,7 @@ pub unsafe extern "C" fn slipring_broker_subscribe_handler(
                     returned => Err(Returned(returned)),
                 })
             })?;
-            out.give(slipring_handler_subscription { subscription, ended: false });
+            out.give(slipring_handler_subscription { subscription });
             Ok(())
         })
     }
@@ -153,8 +151,9 @@ pub unsafe extern "C" fn slipring_handler_subscription_queued(
 /// not run any more and is not called again. What was queued is thrown away. From inside the
 /// handler itself it returns at once. NULL, or a pointer to NULL, is no error.
 ///
-/// Waits for a running handler, except from inside a filter function. Two handlers that unsubscribe each other at the same time would
-/// wait for ever: `slipring_handler_subscription_unsubscribe` has a limit.
+/// Waits for a running handler, except from inside a filter function. Two handlers that unsubscribe
+/// each other at the same time would wait for ever: `slipring_handler_subscription_unsubscribe` has a
+/// limit.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_handler_subscription_free(
     subscription: *mut *mut slipring_handler_subscription,
@@ -162,13 +161,10 @@ pub unsafe extern "C" fn slipring_handler_subscription_free(
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
         entry(|c| {
-            match c.take(subscription) {
-                // Dropping it would not wait any more.
-                Some(handle) if handle.ended && !is_inside_filter() => {
-                    // Refused inside filters alone.
-                    drop(handle.subscription.unsubscribe());
-                }
-                handle => drop(handle),
+            if let Some(handle) = c.take(subscription) {
+                // Not only dropped: that does not wait where unsubscribing has timed out before.
+                // From inside a filter it is refused, and dropped all the same.
+                drop(handle.subscription.unsubscribe());
             }
             Ok(())
         })
@@ -176,7 +172,8 @@ pub unsafe extern "C" fn slipring_handler_subscription_free(
 }
 
 /// The same, waiting for a running handler for at most `timeout_ns`. TIMEOUT if it was still
-/// running: it is not called again, and the handle stays, to be freed later. Errors: EINVAL, EFILTERING.
+/// running: it is not called again, and the handle stays, to be freed later. Errors: EINVAL,
+/// EFILTERING.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_handler_subscription_unsubscribe(
     subscription: *mut *mut slipring_handler_subscription,
@@ -185,22 +182,22 @@ pub unsafe extern "C" fn slipring_handler_subscription_unsubscribe(
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
         entry(|c| {
-            if is_inside_filter() {
-                return Err(Failure::error(
-                    slipring_status::SLIPRING_EFILTERING,
-                    "a filter function may not wait for a handler",
-                ));
-            }
             let back = c.out(subscription, "subscription")?;
-            let handle =
+            let mut handle =
                 c.take(subscription).ok_or_else(|| Failure::invalid("subscription is NULL"))?;
             let ended = match time(timeout_ns) {
                 None => handle.subscription.unsubscribe(),
                 Some(timeout) => handle.subscription.unsubscribe_timeout(timeout),
             };
-            ended.map_err(|UnsubscribeError { subscription, .. }| {
-                back.give(slipring_handler_subscription { subscription, ended: true });
-                Failure::outcome(slipring_status::SLIPRING_TIMEOUT)
+            let Err(UnsubscribeError { reason, subscription }) = ended else { return Ok(()) };
+            handle.subscription = subscription;
+            back.give_box(handle);
+            Err(match reason {
+                UnsubscribeReason::InsideFilter => Failure::error(
+                    slipring_status::SLIPRING_EFILTERING,
+                    "a filter function may not wait for a handler",
+                ),
+                _ => Failure::outcome(slipring_status::SLIPRING_TIMEOUT),
             })
         })
     }
@@ -221,4 +218,74 @@ pub unsafe extern "C" fn slipring_handler_subscription_detach(
             Ok(())
         })
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use slipring_core::{Broker, Message};
+    use std::ptr::{null, null_mut};
+    use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+    unsafe extern "C" fn nothing(
+        _: *mut c_void,
+        _: *const crate::message::slipring_message,
+    ) -> i32 {
+        0
+    }
+
+    fn handler(broker: &slipring_broker) -> *mut slipring_handler_subscription {
+        let handler = slipring_handler {
+            handle: Some(nothing),
+            lagged: None,
+            failed: None,
+            user: null_mut(),
+            user_free: None,
+        };
+        let mut subscription = null_mut();
+        // SAFETY: everything lives for the call.
+        let status = unsafe {
+            slipring_broker_subscribe_handler(
+                broker,
+                c"none".as_ptr(),
+                4,
+                null(),
+                &raw const handler,
+                &raw mut subscription,
+            )
+        };
+        assert_eq!(status, slipring_status::SLIPRING_OK);
+        subscription
+    }
+
+    /// A broker may be shared with Rust code, which has filters of its own.
+    #[test]
+    fn a_filter_of_rust_may_not_wait_for_a_handler() {
+        static HANDLER: AtomicPtr<slipring_handler_subscription> = AtomicPtr::new(null_mut());
+        static ASKED: AtomicU64 = AtomicU64::new(0);
+        let broker = slipring_broker::from(Broker::builder().build().unwrap());
+        HANDLER.store(handler(&broker), Ordering::Relaxed);
+        let filter = |_: &Message<'_>| {
+            let mut handler = HANDLER.load(Ordering::Relaxed);
+            let before = handler;
+            for timeout_ns in [0, u64::MAX] {
+                // SAFETY: the handle is there, and nobody else uses it.
+                let status = unsafe {
+                    slipring_handler_subscription_unsubscribe(&raw mut handler, timeout_ns)
+                };
+                assert_eq!(status, slipring_status::SLIPRING_EFILTERING);
+                assert_eq!(handler, before, "it stays where it is");
+            }
+            ASKED.fetch_add(1, Ordering::Relaxed);
+            true
+        };
+        let subscription = broker.broker.subscription("in").filter_fn(filter).open().unwrap();
+        broker.broker.publish("in", b"x").unwrap();
+        assert_eq!(ASKED.load(Ordering::Relaxed), 1);
+        drop(subscription);
+        let mut handler = HANDLER.load(Ordering::Relaxed);
+        // SAFETY: the handle is there, and nobody else uses it.
+        unsafe { slipring_handler_subscription_free(&raw mut handler) };
+        assert!(handler.is_null());
+    }
 }

@@ -23,14 +23,17 @@ impl Failure {
     /// An error with its text.
     #[cold]
     pub(crate) fn error(status: slipring_status, text: impl Display) -> Self {
-        set(text, None);
-        Self { status }
+        Self::error_at(status, None, text)
     }
 
     /// An error with its text and the place in what was given.
     #[cold]
-    pub(crate) fn error_at(status: slipring_status, position: usize, text: impl Display) -> Self {
-        set(text, Some(position));
+    pub(crate) fn error_at(
+        status: slipring_status,
+        position: Option<usize>,
+        text: impl Display,
+    ) -> Self {
+        set(text, position);
         Self { status }
     }
 
@@ -80,18 +83,42 @@ fn read<R>(f: impl FnOnce(&LastError) -> R) -> Option<R> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_last_error(buffer: *mut c_char, buffer_len: usize) -> usize {
     guarded(0, || {
-        read(|last| {
-            // SAFETY: the caller gives a buffer of that length, or NULL.
-            unsafe { handle::copy_text(&last.text, buffer, buffer_len) }
-        })
-        .unwrap_or(0)
+        // SAFETY: the caller gives a buffer of that length, or NULL.
+        let copy = |text: &str| unsafe { handle::copy_text(text, buffer, buffer_len) };
+        read(|last| copy(&last.text)).unwrap_or_else(|| copy(""))
     })
 }
 
-/// The place that the last error of this thread is about: the byte of a name, a pattern or a filter
-/// expression at which it breaks the rules, or the index in an array. `SIZE_MAX` if it has none.
-/// Never fails; does not wait.
+/// The place that the last error of this thread is about: the byte of a text at which it breaks the
+/// rules, of a name, a pattern or a filter expression. `SIZE_MAX` if it has none. Never fails; does
+/// not wait.
 #[unsafe(no_mangle)]
 pub extern "C" fn slipring_last_error_position() -> usize {
     guarded(usize::MAX, || read(|last| last.position).flatten().unwrap_or(usize::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt;
+
+    /// Asks for the last error while it is being written.
+    struct Asking<'a>(&'a RefCell<[u8; 4]>);
+
+    impl Display for Asking<'_> {
+        fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+            let mut buffer = self.0.borrow_mut();
+            // SAFETY: the buffer is as long as said.
+            let len = unsafe { slipring_last_error(buffer.as_mut_ptr().cast(), buffer.len()) };
+            assert_eq!(len, 0);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn where_the_text_cannot_be_read_an_empty_one_is_left() {
+        let buffer = RefCell::new(*b"old!");
+        set(Asking(&buffer), None);
+        assert_eq!(buffer.into_inner()[0], 0);
+    }
 }

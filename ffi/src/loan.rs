@@ -23,7 +23,8 @@ pub struct slipring_loan {
 ///
 /// The message gets its place in the order when it is committed; until then the loan delays nobody.
 /// `*payload` is valid until the loan is committed or aborted. Errors: CLOSED, EINVAL, EUTF8,
-/// EMESSAGE, EFULL (loans and kept messages take too much), ENOMEM, EFILTERING, EFORKED. Does not wait.
+/// EMESSAGE, EFULL (loans and kept messages take too much), ENOMEM, EFILTERING, EFORKED. Does not
+/// wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_topic_loan(
     topic: *const slipring_topic,
@@ -69,12 +70,13 @@ pub unsafe extern "C" fn slipring_loan_commit(
         entry(|c| {
             let receipt = c.optional_out(receipt, "receipt")?;
             let back = c.out(loan, "loan")?;
-            let handle = c.take(loan).ok_or_else(|| Failure::invalid("loan is NULL"))?;
-            let slipring_loan { loan, log } = *handle;
-            match log.during(|| loan.commit()) {
+            let mut handle = c.take(loan).ok_or_else(|| Failure::invalid("loan is NULL"))?;
+            let loan = handle.loan;
+            match handle.log.during(|| loan.commit()) {
                 Ok(published) => receipt.write(published.into()),
                 Err(CommitError { reason, loan }) => {
-                    back.give(slipring_loan { loan, log });
+                    handle.loan = loan;
+                    back.give_box(handle);
                     return Err(reason.into());
                 }
             }

@@ -4,8 +4,8 @@
 //! own, which is set for its threads and, while they call it, for those of the caller: nothing is
 //! set for the process.
 
-use crate::callback::{User, is_inside_filter, slipring_log_fn};
-use slipring_core::internals::refusing_calls;
+use crate::callback::{User, slipring_log_fn};
+use slipring_core::internals::{is_inside_filter, refusing_calls};
 use std::fmt::{self, Write as _};
 use std::sync::OnceLock;
 use tracing::field::{Field, Visit};

@@ -192,7 +192,9 @@ impl<'c> Caller<'c> {
         let mut messages: Vec<NewMessage<'r>> = Vec::with_capacity(batch.len());
         for new in batch {
             messages.push(self.head(new)?);
-            self.attributes(new, room)?;
+            if new.attributes_len > 0 {
+                self.attributes(new, room)?;
+            }
         }
         let mut rest: &'r [(&'c str, &'c str)] = room;
         for (message, new) in messages.iter_mut().zip(batch) {
@@ -273,8 +275,8 @@ pub unsafe extern "C" fn slipring_message_id(
     })
 }
 
-/// Keeps a message past the call that it came with, without copying it: 256 KiB of memory around
-/// it, or the message alone if it is larger, stay until the last one kept of them is freed. Errors:
+/// Keeps a message past the call that it came with, without copying it: 64 KiB of memory around it,
+/// or the message alone if it is larger, stay until the last one kept of them is freed. Errors:
 /// EINVAL. Does not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_message_keep(

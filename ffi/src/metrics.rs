@@ -2,7 +2,6 @@
 #![expect(unsafe_code, reason = "exported names")]
 
 use crate::broker::slipring_broker;
-use crate::last_error::Failure;
 use crate::panic::entry;
 use crate::status::slipring_status;
 use crate::text::slipring_text;
@@ -131,8 +130,8 @@ pub unsafe extern "C" fn slipring_broker_metrics(
     }
 }
 
-/// Figures of the subscription with the number `id`. Errors: EINVAL, ENOSUBSCRIPTION. Does not
-/// wait.
+/// Figures of the subscription with the number `id`. Errors: EINVAL, ENOSUBSCRIPTION, EFILTERING,
+/// EFORKED. Does not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_broker_subscription_metrics(
     broker: *const slipring_broker,
@@ -143,15 +142,8 @@ pub unsafe extern "C" fn slipring_broker_subscription_metrics(
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
         entry(|c| {
-            let all = c.get(broker, "broker")?.broker.metrics();
-            let found = all.subscriptions.iter().find(|figures| figures.id == id);
-            let found = found.ok_or_else(|| {
-                Failure::error(
-                    slipring_status::SLIPRING_ENOSUBSCRIPTION,
-                    format_args!("no subscription has the number {id}"),
-                )
-            })?;
-            c.write_sized(metrics, metrics_size, found.into(), "metrics")
+            let figures = c.get(broker, "broker")?.broker.subscription_metrics_of(id)?;
+            c.write_sized(metrics, metrics_size, (&figures).into(), "metrics")
         })
     }
 }

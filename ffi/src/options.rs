@@ -125,8 +125,8 @@ pub struct slipring_broker_options {
     pub pin_workers: u32,
     /// Index into the allowed CPUs.
     pub workers_first_cpu: u32,
-    /// Is told the events of this broker: failures of handlers, disconnected subscriptions, its end,
-    /// and what else nobody is told of; never a message. Default NULL.
+    /// Is told the events of this broker: failures of handlers, disconnected subscriptions, its
+    /// end, and what else nobody is told of; never a message. Default NULL.
     ///
     /// It is called where the event happens, on any thread and on several at a time, also while a
     /// shard is held: it must be quick, and calls of the broker from inside it are refused with
@@ -267,8 +267,8 @@ pub struct slipring_subscription_options {
     /// Default NULL.
     ///
     /// It is called on publishing threads, and in a replay on those that subscribe or receive, on
-    /// several at a time, while a shard is held: it must be quick, and calls of the broker from inside it are refused with EFILTERING. It may be called
-    /// until `filter_user_free` is.
+    /// several at a time, while a shard is held: it must be quick, and calls of the broker from
+    /// inside it are refused with EFILTERING. It may be called until `filter_user_free` is.
     pub filter_fn: slipring_filter_fn,
     /// Handed to `filter_fn`.
     pub filter_user: *mut c_void,

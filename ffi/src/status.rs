@@ -1,13 +1,13 @@
 //! The one enum of outcomes, and how the broker's errors map to it.
 #![expect(unsafe_code, reason = "exported names")]
 
-use crate::last_error::{self, Failure};
+use crate::last_error::Failure;
 use slipring_core::internals::{ErrorKind, Kind};
 use std::ffi::c_char;
 use std::fmt::Display;
 
-/// What every function returns: 0 for success, positive for an outcome that is no error, negative
-/// for an error, which also sets the thread's last error. Numbers are never reused.
+/// What a function returns that can fail: 0 for success, positive for an outcome that is no error,
+/// negative for an error, which also sets the thread's last error. Numbers are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "C has no others")]
 #[repr(i32)]
@@ -105,8 +105,7 @@ impl<E: Kind + Display> From<E> for Failure {
         if status as i32 >= 0 {
             return Self::outcome(status);
         }
-        last_error::set(&error, error.position());
-        Self::outcome(status)
+        Self::error_at(status, error.position(), error)
     }
 }
 

@@ -274,17 +274,11 @@ unsafe fn receive_batch(
             } else {
                 pulled.subscription.try_recv_batch(most)
             };
-            let error = match batch {
-                // The messages are cleared before the subscription is used again.
-                Ok(batch) => {
-                    pulled.messages.extend(batch.iter().map(|message| message::extend(message)));
-                    None
-                }
-                Err(error) => Some(error),
-            };
-            if let Some(error) = error {
-                return Err(failed(&using, error));
-            }
+            // The messages are cleared before the subscription is used again.
+            let received = batch.map(|batch| {
+                pulled.messages.extend(batch.iter().map(|message| message::extend(message)));
+            });
+            received.map_err(|error| failed(&using, error))?;
             if using.is_freed() {
                 return Err(Failure::outcome(slipring_status::SLIPRING_CLOSED));
             }

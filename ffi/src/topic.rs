@@ -232,11 +232,7 @@ pub unsafe extern "C" fn slipring_topic_publish_batch(
     receipt: *mut slipring_batch_receipt,
 ) -> slipring_status {
     // SAFETY: the caller's pointers, used as the header says.
-    unsafe {
-        publish_batch_with(topic, messages, messages_len, receipt, |topic, messages| {
-            topic.publish_batch(messages)
-        })
-    }
+    unsafe { publish_batch_with(topic, messages, messages_len, receipt, Topic::publish_batch) }
 }
 
 /// The same without ever waiting: WOULD_BLOCK if it had to.
@@ -248,11 +244,7 @@ pub unsafe extern "C" fn slipring_topic_try_publish_batch(
     receipt: *mut slipring_batch_receipt,
 ) -> slipring_status {
     // SAFETY: the caller's pointers, used as the header says.
-    unsafe {
-        publish_batch_with(topic, messages, messages_len, receipt, |topic, messages| {
-            topic.try_publish_batch(messages)
-        })
-    }
+    unsafe { publish_batch_with(topic, messages, messages_len, receipt, Topic::try_publish_batch) }
 }
 
 /// Frees the handle and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.

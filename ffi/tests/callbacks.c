@@ -166,14 +166,15 @@ static void *lets_go_on(void *user) {
 static void unsubscribing_waits_for_a_running_handler(void) {
     State state = state_of(open_broker());
     slipring_handler handler = handler_of(waits, &state);
-    slipring_handler_subscription *sub = NULL;
+    slipring_handler_subscription *sub = NULL, *before;
     pthread_t thread;
     OK(slipring_broker_subscribe_handler(state.broker, SLIPRING_TEXT("in"), NULL, &handler, &sub));
+    before = sub;
     OK(slipring_broker_publish(state.broker, SLIPRING_TEXT("in"), SLIPRING_BYTES("x"), NULL));
     wait_for(&state.running, 1);
     CHECK(slipring_handler_subscription_unsubscribe(&sub, SLIPRING_MILLISECONDS(5)) ==
           SLIPRING_TIMEOUT);
-    CHECK(sub != NULL && value_of(&state.freed) == 0);
+    CHECK(sub == before && value_of(&state.freed) == 0);
     CHECK(pthread_create(&thread, NULL, lets_go_on, &state) == 0);
     slipring_handler_subscription_free(&sub);
     CHECK(value_of(&state.handled) == 1 && value_of(&state.freed) == 1 && sub == NULL);
@@ -257,9 +258,13 @@ static void detached_handlers_run_until_the_broker_closes(void) {
 static int32_t calls_the_broker(void *user, const slipring_message *message) {
     State *state = (State *)user;
     slipring_subscription *sub = NULL;
+    slipring_subscription_metrics figures;
     (void)message;
     CHECK(slipring_broker_publish(state->broker, SLIPRING_TEXT("in"), SLIPRING_BYTES("x"), NULL) ==
           SLIPRING_EFILTERING);
+    CHECK(slipring_broker_subscription_metrics(state->broker,
+                                               slipring_handler_subscription_id(state->own),
+                                               &figures, sizeof figures) == SLIPRING_EFILTERING);
     CHECK(slipring_broker_subscribe(state->broker, SLIPRING_TEXT("in"), NULL, &sub) ==
           SLIPRING_EFILTERING);
     OK(slipring_broker_close(state->broker, 0, NULL));

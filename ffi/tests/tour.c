@@ -110,7 +110,7 @@ static void batches_loans_and_tickets(void) {
     slipring_batch_receipt receipt;
     slipring_receipt one;
     const slipring_message *got = NULL;
-    slipring_loan *loan = NULL;
+    slipring_loan *loan = NULL, *before;
     slipring_ticket *ticket = NULL;
     slipring_attribute attribute;
     uint8_t *payload = NULL;
@@ -165,9 +165,10 @@ static void batches_loans_and_tickets(void) {
     CHECK(SAME(got[0].key.data, got[0].key.len, "key"));
     /* A loan that cannot be committed stays. */
     OK(slipring_topic_loan(topic, NULL, 1, &loan, &payload));
+    before = loan;
     OK(slipring_broker_close(broker, 0, NULL));
     CHECK(slipring_loan_commit(&loan, NULL) == SLIPRING_CLOSED);
-    CHECK(loan != NULL);
+    CHECK(loan == before);
     *payload = 1;
     slipring_loan_abort(&loan);
     CHECK(slipring_subscription_recv_batch(sub, 10, &got, &count) == SLIPRING_CLOSED);

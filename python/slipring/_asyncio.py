@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ._errors import Closed
+from ._errors import Closed, Disconnected, Lagged
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine
+    from collections.abc import Callable, Coroutine
 
     from ._slipring import Batch, Message, Subscription
 
     _AsyncHandler = Callable[[Message], Coroutine[object, object, object]]
     _OnError = Callable[[Message, BaseException], object]
+    _OnLagged = Callable[[int], object]
     _Waiting = dict[asyncio.AbstractEventLoop, set[asyncio.Future[None]]]
 
 
@@ -61,33 +62,51 @@ async def get_many(subscription: Subscription, n: int) -> Batch:
     return batch
 
 
-async def messages(subscription: Subscription) -> AsyncIterator[Message]:
-    take = subscription.get_nowait
-    try:
-        while True:
-            message = take()
-            if message is None:
-                await readable(subscription)
-            else:
-                yield message
-    except Closed:
-        return
+class Messages:
+    """What ``async for`` iterates over. No generator: that would be over at the first loss."""
+
+    def __init__(self, subscription: Subscription) -> None:
+        self._subscription = subscription
+
+    def __aiter__(self) -> Messages:
+        return self
+
+    async def __anext__(self) -> Message:
+        try:
+            return await get(self._subscription)
+        except Closed:
+            raise StopAsyncIteration from None
 
 
 async def _handle(
-    subscription: Subscription, handler: _AsyncHandler, on_error: _OnError | None
+    subscription: Subscription,
+    handler: _AsyncHandler,
+    on_error: _OnError | None,
+    on_lagged: _OnLagged | None,
 ) -> None:
-    async for message in messages(subscription):
+    while True:
+        try:
+            message = await get(subscription)
+        except Lagged as lagged:
+            if on_lagged is not None:
+                _tell("an on_lagged function failed", on_lagged, lagged.count)
+            continue
+        except (Closed, Disconnected):
+            return
         try:
             await handler(message)
         except Exception as error:
             if on_error is None:
                 _log("the handler of %r failed on %r", subscription, message, error=error)
-                continue
-            try:
-                on_error(message, error)
-            except Exception as failed:
-                _log("an on_error function failed", error=failed)
+            else:
+                _tell("an on_error function failed", on_error, message, error)
+
+
+def _tell(failed: str, function: Callable[..., object], *arguments: object) -> None:
+    try:
+        function(*arguments)
+    except Exception as error:
+        _log(failed, error=error)
 
 
 def _log(text: str, *arguments: object, error: Exception) -> None:
@@ -97,7 +116,10 @@ def _log(text: str, *arguments: object, error: Exception) -> None:
 
 
 def start_handler(
-    subscription: Subscription, handler: _AsyncHandler, on_error: _OnError | None
+    subscription: Subscription,
+    handler: _AsyncHandler,
+    on_error: _OnError | None,
+    on_lagged: _OnLagged | None,
 ) -> asyncio.Task[None]:
     """Handles messages on the running loop, one after the other."""
     try:
@@ -108,19 +130,4 @@ def start_handler(
             "a handler that is a coroutine runs on the event loop it was given on: "
             "subscribe inside a coroutine"
         ) from None
-    return loop.create_task(_handle(subscription, handler, on_error))
-
-
-def stop_handler(subscription: Subscription, task: asyncio.Task[None]) -> None:
-    subscription.close()
-    loop = task.get_loop()
-    try:
-        running = asyncio.get_running_loop()
-    except RuntimeError:
-        running = None
-    if task is (asyncio.current_task(loop) if running is loop else None):
-        return  # from inside the handler: it ends at the next message, which does not come
-    if running is loop:
-        task.cancel()
-    elif not loop.is_closed():
-        loop.call_soon_threadsafe(task.cancel)
+    return loop.create_task(_handle(subscription, handler, on_error, on_lagged))

@@ -9,22 +9,45 @@ use crate::options::{self, Seconds};
 use crate::publish::{self, Head};
 use crate::receipt::{BatchReceipt, CloseReport, Receipt};
 use crate::signals::interruptible;
-use crate::subscription::Subscription;
+use crate::subscription::{Functions, Subscription};
 use crate::topic::Topic;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyCFunction, PyCapsule, PyDict, PyString, PyTuple};
+use pyo3::{PyTraverseError, PyVisit};
 use slipring_core::{Broker as CoreBroker, DeliveryMode};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long the end of a `with` block waits for handlers.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A broker, shared by all objects of Python that are its own.
+/// A broker, and the functions that it calls: so that the interpreter's collector sees them.
 pub(crate) struct Shared {
     pub(crate) broker: CoreBroker,
+    /// Locked only with the interpreter at hand, and while no code of Python runs.
+    callbacks: Mutex<Vec<Arc<Callbacks>>>,
+}
+
+impl Shared {
+    fn callbacks(&self) -> MutexGuard<'_, Vec<Arc<Callbacks>>> {
+        self.callbacks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes functions that are going to be called.
+    pub(crate) fn add(&self, callbacks: &Arc<Callbacks>) {
+        self.callbacks().push(Arc::clone(callbacks));
+    }
+
+    /// Those functions are not called any more.
+    pub(crate) fn remove(&self, callbacks: &Arc<Callbacks>) {
+        let mut known = self.callbacks();
+        let at = known.iter().position(|known| Arc::ptr_eq(known, callbacks));
+        let removed = at.map(|at| known.swap_remove(at));
+        drop(known);
+        drop(removed);
+    }
 }
 
 /// A publish/subscribe broker inside this process. Usable from all threads at once. Made by `open`.
@@ -35,6 +58,8 @@ pub(crate) struct Shared {
 /// ...     sub = broker.subscribe("a/*", start=slipring.Last(1))
 /// ...     bytes(sub.get())
 /// b'early'
+// Everything else of Python that needs the broker has this object, and shows the collector that it
+// has. So whoever forgets all of them forgets the broker, also where its own handlers know it.
 #[pyclass(frozen, weakref, module = "slipring")]
 pub(crate) struct Broker(Arc<Shared>);
 
@@ -56,7 +81,7 @@ pub(crate) fn open(
     workers: Option<usize>,
     pin_workers: Option<usize>,
     sequencer: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Broker> {
+) -> PyResult<Py<Broker>> {
     let mut builder = CoreBroker::builder();
     if let Some(shards) = shards {
         builder = builder.shards(shards);
@@ -86,14 +111,20 @@ pub(crate) fn open(
         builder = builder.sequencer(options::sequencer(sequencer)?);
     }
     let broker = py.detach(|| builder.build()).map_err(|error| raise(py, error))?;
-    let shared = Arc::new(Shared { broker });
-    interpreter::note(Arc::downgrade(&shared));
-    Ok(Broker(shared))
+    let shared = Arc::new(Shared { broker, callbacks: Mutex::default() });
+    let weak = Arc::downgrade(&shared);
+    let broker = Bound::new(py, Broker(shared))?;
+    interpreter::note(&broker, weak)?;
+    Ok(broker.unbind())
 }
 
 impl Broker {
-    fn core(&self) -> &CoreBroker {
+    pub(crate) fn core(&self) -> &CoreBroker {
         &self.0.broker
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0
     }
 
     fn core_topic(&self, py: Python<'_>, name: &str) -> PyResult<slipring_core::Topic> {
@@ -104,16 +135,17 @@ impl Broker {
 #[pymethods]
 impl Broker {
     /// The topic `name`, to publish to; creates it, if the broker does that.
-    fn topic(&self, py: Python<'_>, name: &str) -> PyResult<Topic> {
-        Ok(Topic::new(self.core_topic(py, name)?, &self.0))
+    fn topic(this: &Bound<'_, Self>, name: &str) -> PyResult<Topic> {
+        Ok(Topic::new(this.get().core_topic(this.py(), name)?, this.clone().unbind()))
     }
 
     /// Creates the topic `name`: messages with the same key stay in one of its partitions, and keep
     /// their order there.
     #[pyo3(signature = (name, partitions=1))]
-    fn create_topic(&self, py: Python<'_>, name: &str, partitions: usize) -> PyResult<Topic> {
-        let topic = py.detach(|| self.core().create_topic(name, partitions));
-        Ok(Topic::new(topic.map_err(|error| raise(py, error))?, &self.0))
+    fn create_topic(this: &Bound<'_, Self>, name: &str, partitions: usize) -> PyResult<Topic> {
+        let (py, core) = (this.py(), this.get().core());
+        let topic = py.detach(|| core.create_topic(name, partitions));
+        Ok(Topic::new(topic.map_err(|error| raise(py, error))?, this.clone().unbind()))
     }
 
     /// Deletes the topic `name`. What is queued already is still delivered.
@@ -206,7 +238,7 @@ impl Broker {
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn subscribe<'py>(
-        &self,
+        this: &Bound<'py, Self>,
         py: Python<'py>,
         pattern: &str,
         patterns: Vec<PyBackedStr>,
@@ -241,7 +273,8 @@ impl Broker {
             return Err(PyTypeError::new_err("on_error is for handlers"));
         }
         // What was received cannot be acknowledged from Python.
-        let mut builder = self.core().subscription(pattern).delivery(DeliveryMode::AtMostOnce);
+        let core = this.get().core();
+        let mut builder = core.subscription(pattern).delivery(DeliveryMode::AtMostOnce);
         let mut shown = pattern.into_pyobject(py)?.repr()?.to_string();
         for pattern in &patterns {
             builder = builder.pattern(pattern);
@@ -285,20 +318,25 @@ impl Broker {
                 let patterns = shown.clone();
                 let callbacks =
                     Callbacks { handler, filter: function, on_error, on_lagged, patterns };
-                let subscription = py.detach(move || callbacks.subscribe(builder));
-                let subscription = subscription.map_err(|error| raise(py, error))?;
-                let subscription = HandlerSubscription::on_workers(subscription, shown, &self.0);
+                let subscription = callbacks.subscribe(this, builder)?;
+                let broker = this.clone().unbind();
+                let subscription = HandlerSubscription::on_workers(subscription, shown, broker);
                 Ok(Bound::new(py, subscription)?.into_any())
             }
             handler => {
                 let pulled = py.detach(|| builder.open()).map_err(|error| raise(py, error))?;
-                let pulled = Subscription::new(pulled, shown.clone(), function, on_lagged, &self.0);
-                let pulled = Bound::new(py, pulled)?;
-                let Some(handler) = handler else { return Ok(pulled.into_any()) };
+                let new = |on_lagged| {
+                    let broker = this.clone().unbind();
+                    let functions = Functions { filter: function, on_lagged };
+                    let new = Subscription::new(py, pulled, shown.clone(), functions, broker);
+                    Bound::new(py, new)
+                };
+                let Some(handler) = handler else { return Ok(new(on_lagged)?.into_any()) };
+                let pulled = new(None)?.unbind();
                 let callbacks =
-                    Callbacks { handler, filter: None, on_error, on_lagged: None, patterns: shown };
-                let subscription =
-                    HandlerSubscription::on_loop(py, pulled.unbind(), callbacks, &self.0)?;
+                    Callbacks { handler, filter: None, on_error, on_lagged, patterns: shown };
+                let broker = this.clone().unbind();
+                let subscription = HandlerSubscription::on_loop(py, pulled, callbacks, broker)?;
                 Ok(Bound::new(py, subscription)?.into_any())
             }
         }
@@ -360,8 +398,8 @@ impl Broker {
 
     /// A capsule through which native code of this process uses the same broker by the C ABI: see
     /// `slipring_python.h` in `slipring.get_include()`. It keeps the broker open.
-    fn capsule<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        capsule::new(py, &self.0)
+    fn capsule<'py>(this: &Bound<'py, Self>) -> PyResult<Bound<'py, PyCapsule>> {
+        capsule::new(this)
     }
 
     /// Stops intake, gives handlers until `deadline` from now to handle what is queued, and stops
@@ -389,9 +427,9 @@ impl Broker {
         ))
     }
 
-    fn __repr__(&self) -> String {
-        let shards = self.core().metrics().shards.len();
-        format!("<slipring.Broker with {shards} shards>")
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let callbacks = self.0.callbacks();
+        callbacks.iter().try_for_each(|callbacks| callbacks.visit(&visit))
     }
 }
 
@@ -399,9 +437,12 @@ impl Drop for Shared {
     fn drop(&mut self) {
         // Closing waits for shards and threads. The handle in here closes nothing any more.
         let broker = self.broker.clone();
-        match Python::try_attach(|py| py.detach(|| broker.close(Duration::ZERO))) {
-            Some(_) => {}
-            None => drop(broker.close(Duration::ZERO)),
+        let closed = Python::try_attach(|py| {
+            py.detach(|| broker.close(Duration::ZERO));
+            drop(std::mem::take(&mut *self.callbacks()));
+        });
+        if closed.is_none() {
+            broker.close(Duration::ZERO);
         }
     }
 }

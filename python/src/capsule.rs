@@ -2,14 +2,13 @@
 //! the functions to use it with. `include/slipring_python.h` is the other side.
 #![expect(unsafe_code, reason = "memory that C reads")]
 
-use crate::broker::Shared;
+use crate::broker::Broker;
 use crate::table::{FUNCTIONS, Function};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 use slipring_c_abi::broker::slipring_broker;
 use std::ffi::{CStr, c_void};
-use std::sync::Arc;
 
 /// As in the header.
 const NAME: &CStr = c"slipring.broker";
@@ -25,17 +24,17 @@ struct Contents {
     broker: *const slipring_broker,
     functions: *const Function,
     // From here on C does not look.
-    _broker: Arc<Shared>,
+    _broker: Py<Broker>,
 }
 
 /// A capsule that keeps its broker open.
-pub(crate) fn new<'py>(py: Python<'py>, shared: &Arc<Shared>) -> PyResult<Bound<'py, PyCapsule>> {
+pub(crate) fn new<'py>(broker: &Bound<'py, Broker>) -> PyResult<Bound<'py, PyCapsule>> {
     let contents = Box::into_raw(Box::new(Contents {
         abi: ABI,
         functions_len: FUNCTIONS.len() as u32,
-        broker: Box::into_raw(Box::new(slipring_broker::from(shared.broker.clone()))),
+        broker: Box::into_raw(Box::new(slipring_broker::from(broker.get().core().clone()))),
         functions: FUNCTIONS.as_ptr(),
-        _broker: Arc::clone(shared),
+        _broker: broker.clone().unbind(),
     }));
     // SAFETY: attached; the pointer is not NULL, and the name is static.
     let capsule = unsafe { ffi::PyCapsule_New(contents.cast(), NAME.as_ptr(), Some(free)) };
@@ -44,7 +43,7 @@ pub(crate) fn new<'py>(py: Python<'py>, shared: &Arc<Shared>) -> PyResult<Bound<
         unsafe { free_contents(contents.cast()) };
     }
     // SAFETY: a new reference, or NULL with an error set.
-    unsafe { Ok(Bound::from_owned_ptr_or_err(py, capsule)?.cast_into_unchecked()) }
+    unsafe { Ok(Bound::from_owned_ptr_or_err(broker.py(), capsule)?.cast_into_unchecked()) }
 }
 
 /// The capsule's destructor.
@@ -60,6 +59,7 @@ unsafe fn free_contents(contents: *mut c_void) {
     let contents = unsafe { Box::from_raw(contents.cast::<Contents>()) };
     // SAFETY: made of a box by `new`.
     let broker = unsafe { Box::from_raw(contents.broker.cast_mut()) };
-    // The broker itself closes with the last `Shared`, which lets the interpreter go meanwhile.
+    // A handle: the broker itself closes with the object of Python.
     drop(broker);
+    Python::attach(|_| drop(contents));
 }

@@ -129,7 +129,7 @@ impl Details for SubscribeError {
         match self {
             Self::InvalidPattern(error) => error.describe(exception),
             Self::InvalidFilter(error) => error.describe(exception),
-            Self::Capacity { .. } => out_of_range(exception, "capacity", 1, 1 << 24),
+            Self::OutOfRange { setting, min, max } => out_of_range(exception, setting, *min, *max),
             _ => Ok(()),
         }
     }

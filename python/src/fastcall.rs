@@ -2,7 +2,7 @@
 //!
 //! pyo3 has a tuple and a dict made for every call of a method that takes any keyword. Most publishes
 //! give bytes and nothing else: those are done here, and whatever is different goes to the method of
-//! pyo3, also what goes wrong, for nothing was published then.
+//! pyo3, also what is refused, for nothing was published then.
 #![expect(unsafe_code, reason = "the calling convention of the interpreter")]
 
 use crate::publish::LARGE;
@@ -63,17 +63,21 @@ unsafe extern "C" fn call<const WHICH: usize>(
             if let Ok(payload) = payload
                 && payload.len() <= LARGE
                 && let Ok(receipt) = topic.get().core().try_publish(payload)
-                && let Ok(receipt) = Bound::new(py, Receipt(receipt))
             {
-                return receipt.into_ptr();
+                let receipt = Bound::new(py, Receipt(receipt));
+                return receipt.map_or_else(|error| raise(py, error), Bound::into_ptr);
             }
         }
-        let result = Python::attach(|py| general::<WHICH>(py, topic, arguments, count, keywords));
-        result.unwrap_or_else(|error| {
-            error.restore(Python::assume_attached());
-            std::ptr::null_mut()
+        Python::attach(|py| {
+            let result = general::<WHICH>(py, topic, arguments, count, keywords);
+            result.unwrap_or_else(|error| raise(py, error))
         })
     }
+}
+
+fn raise(py: Python<'_>, error: PyErr) -> *mut ffi::PyObject {
+    error.restore(py);
+    std::ptr::null_mut()
 }
 
 /// # Safety

@@ -1,7 +1,7 @@
 //! Functions of Python that get messages: handlers, filters, and who is told of failures and losses.
 
-use crate::broker::Shared;
-use crate::errors::error;
+use crate::broker::{Broker, Shared};
+use crate::errors::{error, raise};
 use crate::interpreter;
 use crate::message::{Argument, Message};
 use crate::options::Seconds;
@@ -11,10 +11,9 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyTuple};
-use slipring_core::{
-    HandlerSubscription as CoreSubscription, OwnedMessages, SubscribeError, SubscriptionBuilder,
-};
-use std::sync::{Arc, Mutex, PoisonError};
+use pyo3::{PyTraverseError, PyVisit};
+use slipring_core::{HandlerSubscription as CoreSubscription, OwnedMessages, SubscriptionBuilder};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// Writes an error to the logger `slipring`.
@@ -35,12 +34,15 @@ pub(crate) struct Filter(pub(crate) Py<PyAny>);
 
 impl Filter {
     /// Whether it wants `message`. One that raises does not, and that is logged.
-    pub(crate) fn wants(&self, message: &Bound<'_, Message>) -> bool {
-        let py = message.py();
-        let answer = PyTuple::new(py, [message])
-            .and_then(|arguments| interpreter::call(self.0.bind(py), &arguments))
-            .and_then(|answer| answer.is_truthy());
-        answer.unwrap_or_else(|error| {
+    pub(crate) fn wants(&self, message: &Bound<'_, Message>) -> PyResult<bool> {
+        Ok(self.wants_argument(&PyTuple::new(message.py(), [message])?))
+    }
+
+    /// The same for the message in `arguments`.
+    fn wants_argument(&self, arguments: &Bound<'_, PyTuple>) -> bool {
+        let py = arguments.py();
+        let answer = interpreter::call(self.0.bind(py), arguments);
+        answer.and_then(|answer| answer.is_truthy()).unwrap_or_else(|error| {
             log(py, "a filter function failed; the message counts as not wanted", error);
             false
         })
@@ -54,7 +56,7 @@ impl Filter {
     ) -> PyResult<OwnedMessages> {
         let mut wanted = OwnedMessages::default();
         for message in messages.iter() {
-            if self.wants(&Bound::new(py, Message::from(message.keep()))?) {
+            if self.wants(&Bound::new(py, Message::from(message.keep()))?)? {
                 wanted.push(&message);
             }
         }
@@ -75,15 +77,17 @@ impl Callbacks {
     /// Subscribes: the functions are called on delivery workers.
     pub(crate) fn subscribe(
         self,
+        broker: &Bound<'_, Broker>,
         builder: SubscriptionBuilder<'_>,
-    ) -> Result<CoreSubscription, SubscribeError> {
-        let handler = Arc::new(Attached(Some(self)));
+    ) -> PyResult<CoreSubscription> {
+        let py = broker.py();
+        let handler = Arc::new(Called::new(self, broker.get().shared()));
         let (on_error, on_lagged) = (Arc::clone(&handler), Arc::clone(&handler));
         // What the handler raised last, on its way to who is told.
         let raised = Arc::new(Mutex::new(None));
         let raises = Arc::clone(&raised);
         let mut argument = Attached(Some(Argument::default()));
-        builder
+        let builder = builder
             .around(|run| {
                 // At the end of the interpreter nothing is handled any more.
                 if Python::try_attach(|_| run()).is_none() {
@@ -96,17 +100,25 @@ impl Callbacks {
                 let message = failure.message.keep();
                 Python::attach(|py| on_error.get().failed(py, message.into(), error));
             })
-            .on_lagged(move |lost| Python::attach(|py| on_lagged.get().lagged(py, lost)))
-            .handler(move |message| {
-                Python::attach(|py| {
-                    let handled = handler.get().handle(py, message, argument.get_mut());
-                    handled.map_err(|error| {
-                        let text = error.to_string();
-                        *raises.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                        text
-                    })
+            .on_lagged(move |lost| Python::attach(|py| on_lagged.get().lagged(py, lost)));
+        let handle = move |message: &slipring_core::Message<'_>| {
+            Python::attach(|py| {
+                let handled = handler.get().handle(py, message, argument.get_mut());
+                handled.map_err(|error| {
+                    let text = error.to_string();
+                    *raises.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    text
                 })
             })
+        };
+        py.detach(|| builder.handler(handle)).map_err(|error| raise(py, error))
+    }
+
+    pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.handler)?;
+        visit.call(self.filter.as_ref().map(|filter| &filter.0))?;
+        visit.call(&self.on_error)?;
+        visit.call(&self.on_lagged)
     }
 
     #[inline]
@@ -116,8 +128,8 @@ impl Callbacks {
         message: &slipring_core::Message<'_>,
         argument: &mut Argument,
     ) -> PyResult<()> {
-        argument.lend(py, message, |message, arguments| {
-            if self.filter.as_ref().is_some_and(|filter| !filter.wants(message)) {
+        argument.lend(py, message, |arguments| {
+            if self.filter.as_ref().is_some_and(|filter| !filter.wants_argument(arguments)) {
                 return Ok(());
             }
             interpreter::call(self.handler.bind(py), arguments).map(drop)
@@ -157,6 +169,34 @@ impl Callbacks {
     }
 }
 
+/// Functions that a handler subscription calls, for as long as it does.
+struct Called {
+    callbacks: Attached<Arc<Callbacks>>,
+    broker: Weak<Shared>,
+}
+
+impl Called {
+    fn new(callbacks: Callbacks, broker: &Arc<Shared>) -> Self {
+        let callbacks = Arc::new(callbacks);
+        broker.add(&callbacks);
+        Self { callbacks: Attached(Some(callbacks)), broker: Arc::downgrade(broker) }
+    }
+
+    fn get(&self) -> &Callbacks {
+        self.callbacks.get()
+    }
+}
+
+impl Drop for Called {
+    fn drop(&mut self) {
+        Python::try_attach(|_| {
+            if let Some(broker) = self.broker.upgrade() {
+                broker.remove(self.callbacks.get());
+            }
+        });
+    }
+}
+
 /// Objects of Python that are dropped with the interpreter at hand, on whichever thread that
 /// happens.
 struct Attached<T>(Option<T>);
@@ -186,7 +226,7 @@ pub(crate) struct HandlerSubscription {
     kind: Kind,
     id: u64,
     patterns: String,
-    _broker: Arc<Shared>,
+    broker: Py<Broker>,
 }
 
 enum Kind {
@@ -200,25 +240,25 @@ impl HandlerSubscription {
     pub(crate) fn on_workers(
         subscription: CoreSubscription,
         patterns: String,
-        broker: &Arc<Shared>,
+        broker: Py<Broker>,
     ) -> Self {
         let id = subscription.id();
         let kind = Kind::Workers(Mutex::new(Some(subscription)));
-        Self { kind, id, patterns, _broker: Arc::clone(broker) }
+        Self { kind, id, patterns, broker }
     }
 
     pub(crate) fn on_loop(
         py: Python<'_>,
         subscription: Py<Subscription>,
         callbacks: Callbacks,
-        broker: &Arc<Shared>,
+        broker: Py<Broker>,
     ) -> PyResult<Self> {
-        let Callbacks { handler, on_error, patterns, .. } = callbacks;
+        let Callbacks { handler, on_error, on_lagged, patterns, .. } = callbacks;
         let id = subscription.get().id;
         let run = py.import("slipring._asyncio")?.getattr("start_handler")?;
-        let task = run.call1((&subscription, handler, on_error))?.unbind();
+        let task = run.call1((&subscription, handler, on_error, on_lagged))?.unbind();
         let kind = Kind::Task(subscription, task);
-        Ok(Self { kind, id, patterns, _broker: Arc::clone(broker) })
+        Ok(Self { kind, id, patterns, broker })
     }
 }
 
@@ -245,8 +285,10 @@ impl HandlerSubscription {
 
     /// Unsubscribes: when this returns, the handler does not run any more. What was queued is thrown
     /// away. Raises `Timeout` if the handler was still running after `timeout`; it is not called
-    /// again. From inside the handler itself, and on the event loop that it runs on, it returns at
-    /// once, and the handler is not called again.
+    /// again. From inside the handler itself it returns at once, and the handler is not called again.
+    ///
+    /// A handler that is a coroutine is never waited for: it would need the event loop. Where it is
+    /// awaiting something it goes on to its end, and it is not called again.
     #[pyo3(signature = (timeout=None))]
     fn close(&self, py: Python<'_>, timeout: Option<Seconds>) -> PyResult<()> {
         let subscription = match &self.kind {
@@ -254,9 +296,8 @@ impl HandlerSubscription {
                 let subscription = subscription.lock_py_attached(py);
                 subscription.unwrap_or_else(PoisonError::into_inner).take()
             }
-            Kind::Task(subscription, task) => {
-                let stop = py.import("slipring._asyncio")?.getattr("stop_handler")?;
-                stop.call1((subscription, task))?;
+            Kind::Task(subscription, _) => {
+                subscription.get().close(py);
                 None
             }
         };
@@ -279,6 +320,14 @@ impl HandlerSubscription {
         Err(PyTypeError::new_err(
             "a subscription cannot be pickled: it belongs to a broker in this process",
         ))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        if let Kind::Task(subscription, task) = &self.kind {
+            visit.call(subscription)?;
+            visit.call(task)?;
+        }
+        visit.call(&self.broker)
     }
 
     fn __repr__(&self) -> String {

@@ -9,31 +9,62 @@
     reason = "asks for the interpreter's number, and makes calls that may unwind"
 )]
 
-use crate::broker::Shared;
+use crate::broker::{Broker, Shared};
 use pyo3::exceptions::PyImportError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
-use std::sync::{Mutex, PoisonError, Weak};
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyTuple, PyWeakrefReference};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-static BROKERS: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
+/// A broker that is open.
+struct Known {
+    shared: Weak<Shared>,
+    /// To its object.
+    reference: Py<PyWeakrefReference>,
+}
 
-/// Notes a broker, to be closed at the end.
-pub(crate) fn note(broker: Weak<Shared>) {
-    let mut brokers = BROKERS.lock().unwrap_or_else(PoisonError::into_inner);
-    brokers.retain(|known| known.strong_count() > 0);
-    brokers.push(broker);
+/// Locked only with the interpreter at hand, and while no code of Python runs.
+static BROKERS: Mutex<Vec<Known>> = Mutex::new(Vec::new());
+
+fn brokers() -> MutexGuard<'static, Vec<Known>> {
+    BROKERS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes a broker: it is closed at the end, or when nobody has its object any more.
+pub(crate) fn note(broker: &Bound<'_, Broker>, shared: Weak<Shared>) -> PyResult<()> {
+    static CLOSE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = broker.py();
+    let close = || Ok::<_, PyErr>(wrap_pyfunction!(close_forgotten, py)?.into_any().unbind());
+    let close = CLOSE.get_or_try_init(py, close)?.bind(py);
+    let reference = PyWeakrefReference::new_with(broker, close)?.unbind();
+    brokers().push(Known { shared, reference });
+    Ok(())
+}
+
+fn close(py: Python<'_>, shared: Option<Arc<Shared>>) {
+    py.detach(|| shared.map(|shared| shared.broker.close(Duration::ZERO)));
+}
+
+/// Closes the broker that `reference` was to. The collector calls this before it takes anything
+/// apart, and when this returns, no handler is called any more: none sees itself taken apart.
+#[pyfunction]
+fn close_forgotten(reference: &Bound<'_, PyAny>) {
+    let known = {
+        let mut brokers = brokers();
+        let at = brokers.iter().position(|known| known.reference.is(reference));
+        at.map(|at| brokers.swap_remove(at))
+    };
+    close(reference.py(), known.and_then(|known| known.shared.upgrade()));
 }
 
 #[pyfunction]
 fn close_all(py: Python<'_>) {
-    let brokers = std::mem::take(&mut *BROKERS.lock().unwrap_or_else(PoisonError::into_inner));
-    py.detach(|| {
-        for broker in brokers.iter().filter_map(Weak::upgrade) {
-            broker.broker.close(Duration::ZERO);
-        }
-    });
+    let brokers = std::mem::take(&mut *brokers());
+    for known in &brokers {
+        close(py, known.shared.upgrade());
+    }
 }
 
 /// Accepts the main interpreter alone, and has the brokers closed at its end.
@@ -71,6 +102,8 @@ pub(crate) fn call<'py>(
     function: &Bound<'py, PyAny>,
     arguments: &Bound<'py, PyTuple>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    // A reference of its own: to the collector, what runs is no garbage.
+    let function = function.clone();
     let stop = Stop;
     // SAFETY: both are objects, and the thread is attached. It returns a new reference, or NULL with
     // an error set.

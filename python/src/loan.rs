@@ -1,7 +1,7 @@
 //! A payload that is written in place.
 #![expect(unsafe_code, reason = "exports the loan as a buffer")]
 
-use crate::broker::Shared;
+use crate::broker::Broker;
 use crate::buffer::{self, Exported};
 use crate::errors::raise;
 use crate::options::Seconds;
@@ -11,9 +11,10 @@ use pyo3::exceptions::{PyBufferError, PyRuntimeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyMemoryView;
+use pyo3::{PyTraverseError, PyVisit};
 use slipring_core::{CommitError, Loan as CoreLoan};
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Space for a payload in the memory of the broker: a context manager, whose `with` block writes
@@ -23,7 +24,7 @@ pub(crate) struct Loan {
     state: Mutex<State>,
     size: usize,
     timeout: Option<Duration>,
-    _broker: Arc<Shared>,
+    broker: Py<Broker>,
 }
 
 struct State {
@@ -42,7 +43,7 @@ impl Loan {
         loan: CoreLoan,
         size: usize,
         timeout: Option<Seconds>,
-        broker: &Arc<Shared>,
+        broker: Py<Broker>,
     ) -> Self {
         let state =
             State { loan: Some(loan), view: None, entered: false, exports: 0, receipt: None };
@@ -50,11 +51,11 @@ impl Loan {
             state: Mutex::new(state),
             size,
             timeout: timeout.map(|Seconds(timeout)| timeout),
-            _broker: Arc::clone(broker),
+            broker,
         }
     }
 
-    /// Not held while anything else is called.
+    /// Locked only with the interpreter at hand, and not while anything else is called.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -105,6 +106,11 @@ impl Loan {
         Ok(())
     }
 
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.broker)?;
+        visit.call(&self.state().view)
+    }
+
     fn __repr__(&self) -> String {
         format!("<slipring.Loan of {} bytes>", self.size)
     }
@@ -123,7 +129,7 @@ impl Loan {
             }
             match &mut state.loan {
                 Some(loan) => loan.as_mut_ptr(),
-                None => return Err(PyBufferError::new_err("the loan was published")),
+                None => return Err(PyBufferError::new_err("the loan is used up")),
             }
         };
         let bytes = Exported::Writable(at, this.get().size);

@@ -57,12 +57,12 @@ impl From<OwnedMessage> for Message {
 pub(crate) struct Argument(Option<Py<PyTuple>>);
 
 impl Argument {
-    /// Calls `f` with the message and the tuple that it is in.
+    /// Calls `f` with a tuple of the message.
     pub(crate) fn lend<'py, R>(
         &mut self,
         py: Python<'py>,
         message: &CoreMessage<'_>,
-        f: impl FnOnce(&Bound<'py, Message>, &Bound<'py, PyTuple>) -> R,
+        f: impl FnOnce(&Bound<'py, PyTuple>) -> R,
     ) -> PyResult<R> {
         // SAFETY: it is replaced by one that keeps the record before this returns, wherever
         // somebody else still has it; `f` does not unwind, since it calls Python alone.
@@ -84,7 +84,7 @@ impl Argument {
             }
         };
         let given = Message::in_tuple(&tuple)?;
-        let result = f(&given, &tuple);
+        let result = f(&tuple);
         // One reference is the tuple's and one is `given`.
         if references(&given) == 2 && references(&tuple) == 1 {
             self.0 = Some(tuple.unbind());

@@ -15,7 +15,6 @@ use slipring_core::{NewMessage, PublishError, Topic};
 pub(crate) const LARGE: usize = 128 << 10;
 
 /// What a message carries besides its payload.
-#[derive(Default)]
 pub(crate) struct Head {
     key: Option<PyBackedStr>,
     id: Option<PyBackedStr>,

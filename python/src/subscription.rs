@@ -1,19 +1,21 @@
 //! Subscriptions whose messages are fetched.
 
 use crate::batch::Batch;
-use crate::broker::Shared;
+use crate::broker::Broker;
 use crate::errors::{error, raise};
 use crate::handler::Filter;
+use crate::interpreter;
 use crate::message::Message;
 use crate::options::{Seconds, deadline};
 use crate::signals::wait_readable;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::sync::{MutexExt, PyOnceLock};
+use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
+use pyo3::{PyTraverseError, PyVisit};
 use slipring_core::{OwnedMessages, RecvError, Subscription as CoreSubscription, TryRecvError};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 /// A subscription whose messages are fetched: one at a time, many at a time, by iterating, or by
@@ -34,35 +36,54 @@ pub(crate) struct Subscription {
     pub(crate) id: u64,
     name: Option<String>,
     patterns: String,
-    filter: Option<Filter>,
-    on_lagged: Option<Py<PyAny>>,
+    /// Locked only with the interpreter at hand, and while no code of Python runs.
+    functions: Mutex<Functions>,
+    is_filtered: bool,
     /// Readable while there is something to receive. A duplicate of the subscription's own, so that
     /// who waits for it is woken also by its closing, and does not wait for another file then.
     event: OnceLock<OwnedFd>,
     /// Tasks that wait, by event loop; kept by `slipring/_asyncio.py`.
-    waiting: PyOnceLock<Py<PyDict>>,
-    _broker: Arc<Shared>,
+    waiting: Py<PyDict>,
+    broker: Py<Broker>,
+}
+
+/// What a subscription calls.
+#[derive(Default)]
+pub(crate) struct Functions {
+    pub(crate) filter: Option<Filter>,
+    pub(crate) on_lagged: Option<Py<PyAny>>,
 }
 
 impl Subscription {
     pub(crate) fn new(
+        py: Python<'_>,
         subscription: CoreSubscription,
         patterns: String,
-        filter: Option<Filter>,
-        on_lagged: Option<Py<PyAny>>,
-        broker: &Arc<Shared>,
+        functions: Functions,
+        broker: Py<Broker>,
     ) -> Self {
         Self {
             id: subscription.id(),
             name: subscription.name().map(str::to_owned),
             subscription: Mutex::new(Some(subscription)),
             patterns,
-            filter,
-            on_lagged,
+            is_filtered: functions.filter.is_some(),
+            functions: Mutex::new(functions),
             event: OnceLock::new(),
-            waiting: PyOnceLock::new(),
-            _broker: Arc::clone(broker),
+            waiting: PyDict::new(py).unbind(),
+            broker,
         }
+    }
+
+    fn functions(&self) -> MutexGuard<'_, Functions> {
+        self.functions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn filter(&self, py: Python<'_>) -> Option<Filter> {
+        if !self.is_filtered {
+            return None;
+        }
+        self.functions().filter.as_ref().map(|Filter(function)| Filter(function.clone_ref(py)))
     }
 
     fn lock<'a>(&'a self, py: Python<'_>) -> MutexGuard<'a, Option<CoreSubscription>> {
@@ -82,8 +103,11 @@ impl Subscription {
     /// Deals with what is no message: `Ok` if there was a loss, and it was told.
     #[cold]
     fn tell(&self, py: Python<'_>, error: RecvError) -> PyResult<()> {
-        match (&self.on_lagged, error) {
-            (Some(on_lagged), RecvError::Lagged(count)) => on_lagged.call1(py, (count,)).map(drop),
+        let on_lagged = self.functions().on_lagged.as_ref().map(|function| function.clone_ref(py));
+        match (on_lagged, error) {
+            (Some(on_lagged), RecvError::Lagged(count)) => {
+                interpreter::call(on_lagged.bind(py), &(count,).into_pyobject(py)?).map(drop)
+            }
             _ => Err(raise(py, error)),
         }
     }
@@ -99,8 +123,9 @@ impl Subscription {
             match taken {
                 Ok(message) => {
                     let message = Bound::new(py, Message::from(message))?;
-                    if self.filter.as_ref().is_none_or(|filter| filter.wants(&message)) {
-                        return Ok(Some(message));
+                    match self.filter(py) {
+                        Some(filter) if !filter.wants(&message)? => {}
+                        _ => return Ok(Some(message)),
                     }
                 }
                 Err(TryRecvError::Recv(error)) => self.tell(py, error)?,
@@ -137,7 +162,7 @@ impl Subscription {
             match polled {
                 Ok(0) => return Ok(messages),
                 Ok(_) => {
-                    if let Some(filter) = &self.filter {
+                    if let Some(filter) = self.filter(py) {
                         messages = filter.wanted(py, &messages)?;
                     }
                     if !messages.is_empty() {
@@ -231,15 +256,15 @@ impl Subscription {
     }
 
     /// Unsubscribes. Who waits for a message meanwhile is told `Closed`.
-    fn close(&self, py: Python<'_>) {
+    pub(crate) fn close(&self, py: Python<'_>) {
         let subscription = self.lock(py).take();
         py.detach(move || drop(subscription));
     }
 
     /// Tasks that wait, by event loop.
     #[getter]
-    fn _waiting<'py>(&self, py: Python<'py>) -> &Bound<'py, PyDict> {
-        self.waiting.get_or_init(py, || PyDict::new(py).unbind()).bind(py)
+    fn _waiting(&self) -> &Py<PyDict> {
+        &self.waiting
     }
 
     fn __iter__(this: Py<Self>) -> Py<Self> {
@@ -254,7 +279,7 @@ impl Subscription {
     }
 
     fn __aiter__<'py>(this: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        this.py().import("slipring._asyncio")?.call_method1("messages", (this,))
+        this.py().import("slipring._asyncio")?.call_method1("Messages", (this,))
     }
 
     fn __enter__(this: Py<Self>) -> Py<Self> {
@@ -270,6 +295,19 @@ impl Subscription {
         Err(PyTypeError::new_err(
             "a subscription cannot be pickled: it belongs to a broker in this process",
         ))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let functions = self.functions();
+        visit.call(functions.filter.as_ref().map(|Filter(function)| function))?;
+        visit.call(&functions.on_lagged)?;
+        visit.call(&self.waiting)?;
+        visit.call(&self.broker)
+    }
+
+    fn __clear__(&self) {
+        let functions = std::mem::take(&mut *self.functions());
+        drop(functions);
     }
 
     fn __repr__(&self, py: Python<'_>) -> String {

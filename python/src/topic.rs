@@ -1,6 +1,6 @@
 //! Topics as publishers hold them.
 
-use crate::broker::Shared;
+use crate::broker::Broker;
 use crate::loan::Loan;
 use crate::options::Seconds;
 use crate::publish::{self, Head};
@@ -9,18 +9,18 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::PyDict;
-use std::sync::Arc;
+use pyo3::{PyTraverseError, PyVisit};
 
 /// A topic to publish to. Usable from all threads at once. It keeps its broker open.
 #[pyclass(frozen, weakref, module = "slipring")]
 pub(crate) struct Topic {
     topic: slipring_core::Topic,
-    broker: Arc<Shared>,
+    broker: Py<Broker>,
 }
 
 impl Topic {
-    pub(crate) fn new(topic: slipring_core::Topic, broker: &Arc<Shared>) -> Self {
-        Self { topic, broker: Arc::clone(broker) }
+    pub(crate) fn new(topic: slipring_core::Topic, broker: Py<Broker>) -> Self {
+        Self { topic, broker }
     }
 
     pub(crate) fn core(&self) -> &slipring_core::Topic {
@@ -114,7 +114,12 @@ impl Topic {
         more: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Loan> {
         let head = Head::new(key, id, attributes, more)?;
-        Ok(Loan::new(publish::loan(py, &self.topic, size, &head)?, size, timeout, &self.broker))
+        let loan = publish::loan(py, &self.topic, size, &head)?;
+        Ok(Loan::new(loan, size, timeout, self.broker.clone_ref(py)))
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.broker)
     }
 
     fn __reduce__(&self) -> PyResult<()> {

@@ -107,6 +107,24 @@ def test_losses_are_raised_where_they_happened_and_the_stream_goes_on() -> None:
     run(main)
 
 
+def test_an_async_iterator_goes_on_behind_a_loss() -> None:
+    async def main(broker: Broker) -> None:
+        subscription = broker.subscribe(
+            "a", capacity=2, overflow=slipring.Overflow.DROP_OLDEST
+        )
+        broker.publish_many("a", [b"1", b"2", b"3"])
+        messages = aiter(subscription)
+        with pytest.raises(slipring.Lagged) as lagged:
+            await anext(messages)
+        assert lagged.value.count == 1
+        broker.close()
+        assert [bytes(message) async for message in messages] == [b"2", b"3"]
+        with pytest.raises(StopAsyncIteration):
+            await anext(messages)
+
+    run(main)
+
+
 def test_a_cancelled_wait_loses_no_message() -> None:
     async def main(broker: Broker) -> None:
         subscription = broker.subscribe("a")
@@ -299,25 +317,92 @@ def test_a_coroutine_handler_that_fails_is_logged_and_goes_on(
     run(main)
 
 
-def test_a_coroutine_handler_can_be_closed_from_anywhere() -> None:
+@pytest.mark.parametrize("who", ["nobody", "a function", "a function that raises"])
+def test_a_coroutine_handler_goes_on_behind_a_loss(
+    who: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main(broker: Broker) -> None:
-        async def handle(message: Message) -> None:
-            await asyncio.Event().wait()
+        events: list[object] = []
+        done = asyncio.Event()
 
-        for from_thread in (False, True):
-            subscription = broker.subscribe("a", handler=handle)
-            broker.publish("a", b"")
-            await settle()
-            if from_thread:
-                closer = threading.Thread(target=subscription.close)
-                closer.start()
-                while closer.is_alive():
-                    await asyncio.sleep(0)
-            else:
-                subscription.close()
-            while len(asyncio.all_tasks()) > 1:
+        async def handle(message: Message) -> None:
+            events.append(bytes(message))
+            if bytes(message) == b"last":
+                done.set()
+
+        def tell(count: int) -> None:
+            events.append(count)
+            if who == "a function that raises":
+                raise LookupError("on purpose")
+
+        on_lagged = None if who == "nobody" else tell
+        with broker.subscribe("a", handler=handle, capacity=2, on_lagged=on_lagged) as subscription:
+            broker.publish_many("a", [b"1", b"2", b"3", b"4"])
+            while subscription.queued:
                 await asyncio.sleep(0)
+            broker.publish("a", b"last")
+            await done.wait()
+        assert events == [b"1", b"2", *([] if who == "nobody" else [2]), b"last"]
+
+    with caplog.at_level(logging.ERROR, "slipring"):
+        run(main)
+    failed = [record.getMessage() for record in caplog.records if record.name == "slipring"]
+    raises = who == "a function that raises"
+    assert failed == (["an on_lagged function failed"] if raises else [])
+
+
+def test_a_coroutine_handler_ends_when_its_subscription_is_disconnected() -> None:
+    async def main(broker: Broker) -> None:
+        got: list[bytes] = []
+
+        async def handle(message: Message) -> None:
+            got.append(bytes(message))
+
+        overflow = slipring.Disconnect(0)
+        broker.subscribe("a", handler=handle, capacity=1, overflow=overflow)
+        broker.publish("a", b"1")
+        while broker.publish("a", b"").matched:
+            pass
+        (task,) = asyncio.all_tasks() - {asyncio.current_task()}
+        await task
+        assert got == [b"1"]
+
+    run(main)
+
+
+@pytest.mark.parametrize("where", ["on the loop", "on a thread"])
+@pytest.mark.parametrize("when", ["while it awaits", "while there is nothing"])
+def test_a_coroutine_handler_that_is_closed_ends_and_is_not_called_again(
+    where: str, when: str
+) -> None:
+    async def main(broker: Broker) -> None:
+        calls: list[str] = []
+        called, go_on = asyncio.Event(), asyncio.Event()
+
+        async def handle(message: Message) -> None:
+            calls.append("begun")
+            called.set()
+            await go_on.wait()
+            calls.append("ended")
+
+        subscription = broker.subscribe("a", handler=handle)
+        if when == "while it awaits":
+            broker.publish_many("a", [b"1", b"2"])
+            await called.wait()
+        else:
+            await settle()
+        if where == "on a thread":
+            closer = threading.Thread(target=subscription.close)
+            closer.start()
+            while closer.is_alive():
+                await asyncio.sleep(0)
+        else:
+            subscription.close()
         assert broker.publish("a", b"").matched == 0
+        go_on.set()
+        while len(asyncio.all_tasks()) > 1:
+            await asyncio.sleep(0)
+        assert calls == (["begun", "ended"] if when == "while it awaits" else [])
 
     run(main)
 

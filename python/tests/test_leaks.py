@@ -6,12 +6,13 @@ import asyncio
 import gc
 import os
 import sys
+import weakref
 from collections.abc import Callable
 
 import pytest
 
 import slipring
-from slipring import Broker
+from slipring import Broker, Message
 
 OPERATIONS = 100_000
 
@@ -174,3 +175,127 @@ def test_brokers_that_come_and_go_leave_no_threads_or_descriptors_behind() -> No
     while threads() > before[1]:
         pass  # a thread that has ended is listed for a moment
     assert descriptors() == before[0]
+
+
+def a_handler_that_publishes(broker: Broker) -> object:
+    return broker.on("a")(lambda message: broker.publish("b", message.payload))
+
+
+def a_handler_with_a_topic(broker: Broker) -> object:
+    topic = broker.topic("b")
+    return broker.subscribe("a", handler=lambda message: topic.publish(message.payload))
+
+
+def a_method_of_who_has_the_broker(broker: Broker) -> object:
+    class Service:
+        def __init__(self) -> None:
+            self.subscription = broker.subscribe("a", handler=self.handle, dedicated_thread=True)
+
+        def handle(self, message: Message) -> None: ...
+
+    return Service()
+
+
+def a_method_of_the_broker(broker: Broker) -> object:
+    return broker.subscribe("a", handler=broker.topic("b").publish)
+
+
+def all_that_a_handler_can_have(broker: Broker) -> object:
+    def function(*arguments: object) -> bool:
+        return broker is None
+
+    return broker.subscribe(
+        "a", handler=function, filter=function, on_error=function, on_lagged=function
+    )
+
+
+def functions_of_a_subscription(broker: Broker) -> object:
+    box: list[object] = []
+    box += [
+        broker.subscribe("a", filter=box.count, on_lagged=box.append),
+        broker.subscribe("a", filter=lambda message: bool(box)),
+    ]
+    return box
+
+
+def a_method_of_the_subscription(broker: Broker) -> object:
+    box: list[slipring.Subscription] = []
+    subscription = broker.subscribe("a", on_lagged=lambda count: box[0].close())
+    box.append(subscription)
+    return subscription
+
+
+def a_loan_that_nobody_ended(broker: Broker) -> object:
+    loan = broker.topic("a").loan(8)
+    loan.__enter__()
+    return loan
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        a_handler_that_publishes,
+        a_handler_with_a_topic,
+        a_method_of_who_has_the_broker,
+        a_method_of_the_broker,
+        all_that_a_handler_can_have,
+        functions_of_a_subscription,
+        a_method_of_the_subscription,
+        a_loan_that_nobody_ended,
+    ],
+)
+def test_a_broker_that_only_its_own_functions_know_is_collected(
+    make: Callable[[Broker], object],
+) -> None:
+    broker = slipring.open(memory_budget=1 << 20)
+    made = make(broker)
+    broker.publish("a", b"x")
+    alive = weakref.ref(broker)
+    del broker
+    gc.collect()
+    assert alive() is not None, "it is in use"
+    del made
+    # A handler that runs at the moment keeps it.
+    while alive() is not None:
+        gc.collect()
+
+
+def test_a_broker_whose_handler_runs_on_a_loop_is_collected_with_the_loop() -> None:
+    async def main() -> weakref.ref[Broker]:
+        broker = slipring.open(memory_budget=1 << 20)
+
+        async def handle(message: Message) -> None:
+            broker.publish("b", message.payload)
+
+        broker.subscribe("a", handler=handle)
+        broker.publish("a", b"x")
+        await asyncio.sleep(0)
+        return weakref.ref(broker)
+
+    alive = asyncio.run(main())
+    gc.collect()
+    assert alive() is None
+
+
+def test_brokers_may_be_collected_while_their_handlers_are_busy() -> None:
+    class Service:
+        def __init__(self) -> None:
+            self.broker = slipring.open(memory_budget=1 << 20)
+            self.count = 0
+            for pattern in ("a", "*", "**"):
+                self.broker.subscribe(pattern, handler=self.handle, filter=self.wants)
+
+        def wants(self, message: Message) -> bool:
+            return self.broker is not None
+
+        def handle(self, message: Message) -> None:
+            self.count += 1
+
+    alive = []
+    for _ in range(100):
+        service = Service()
+        service.broker.publish_many("a", [b"x"] * 500)
+        alive.append(weakref.ref(service))
+        del service
+    while any(reference() is not None for reference in alive):
+        gc.collect()

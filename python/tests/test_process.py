@@ -204,17 +204,20 @@ def test_a_forked_child_ends_as_programs_do() -> None:
 
 def test_messages_cross_to_spawned_processes() -> None:
     program = """
-        import multiprocessing, slipring
-        def shout(message):
-            return bytes(message).upper(), message.topic
-        if __name__ == "__main__":
-            with slipring.open() as broker:
-                s = broker.subscribe("a")
-                broker.publish("a", b"four!")
-                with multiprocessing.get_context("spawn").Pool(1) as pool:
-                    print(pool.apply(bytes.upper, (bytes(s.get()),)))
+        import copy, multiprocessing, operator, slipring
+        with slipring.open() as broker:
+            s = broker.subscribe("a/*")
+            broker.publish("a/b", b"four!", key="k", team="IN")
+            message = s.get()
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            print(pool.apply(bytes, (message,)))
+            back = pool.apply(copy.copy, (message,))
+        same = operator.attrgetter(
+            "payload", "topic", "key", "attributes", "id", "partition", "offset", "published_at"
+        )
+        print(back is not message, same(back) == same(message))
     """
-    assert python(program) == "b'FOUR!'\n"
+    assert python(program) == "b'four!'\nTrue True\n"
 
 
 def test_another_interpreter_of_the_process_is_refused_clearly() -> None:

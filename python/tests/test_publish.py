@@ -238,7 +238,7 @@ def test_a_loan_carries_key_and_attributes_and_is_written_once(broker: Broker) -
     assert (bytes(message), message.key, message.attributes["team"]) == (b"abc", "k", "IN")
     with pytest.raises(RuntimeError, match="take another"):
         loan.__enter__()
-    with pytest.raises(BufferError, match="published"):
+    with pytest.raises(BufferError, match="used up"):
         memoryview(loan)
     with broker.topic("a").loan(0) as view:
         assert len(view) == 0
@@ -302,3 +302,19 @@ def test_objects_of_a_broker_cannot_be_pickled(broker: Broker) -> None:
     for thing in (broker, broker.topic("a"), broker.subscribe("a")):
         with pytest.raises(TypeError, match="cannot be pickled"):
             pickle.dumps(thing)
+
+
+def test_a_publish_that_finds_no_memory_for_its_receipt_has_published_once(broker: Broker) -> None:
+    testcapi = pytest.importorskip("_testcapi")
+    topic = broker.topic("a")
+    kept = [topic.publish(b"") for _ in range(100)]  # so that no receipt's memory is left over
+    subscription = broker.subscribe("a")
+    failed = False
+    testcapi.set_nomemory(0, 1)  # the next allocation fails, and that alone
+    try:
+        topic.publish(b"x")
+    except MemoryError:
+        failed = True
+    finally:
+        testcapi.remove_mem_hooks()
+    assert failed and subscription.queued == 1 and len(kept) == 100

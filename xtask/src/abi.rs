@@ -9,10 +9,10 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use crate::header::HEADER;
 use crate::shell;
 
 const LIST: &str = "ffi/abi.txt";
-const HEADER: &str = "include/slipring.h";
 const HEAD: &str = "\
 # What compiled programs rely on. Written by `cargo xtask abi`; lines are added, not changed.
 # struct: size; member: offset, size; in bytes.
@@ -33,8 +33,7 @@ pub(crate) fn write() -> Result<(), String> {
 
 /// Fails where the committed list is not what the header and the library have.
 pub(crate) fn check() -> Result<(), String> {
-    let path = shell::root().join(LIST);
-    let old = std::fs::read_to_string(&path).map_err(|e| format!("{LIST}: {e}"))?;
+    let old = shell::read(LIST)?;
     let new = list()?;
     if old == new {
         println!("{LIST}: {} lines, and the ABI is the same", new.lines().count());
@@ -70,11 +69,8 @@ fn full_lines(list: &str) -> Vec<String> {
 }
 
 fn list() -> Result<String, String> {
-    let text = std::fs::read_to_string(shell::root().join(HEADER))
-        .map_err(|e| format!("{HEADER}: {e}"))?;
-    let header = parse(&text);
-    let functions: BTreeSet<String> =
-        header.functions.iter().filter_map(|function| name_of(function)).collect();
+    let text = shell::read(HEADER)?;
+    let (header, functions) = (parse(&text), functions(&text));
     let exported = exported()?;
     if functions != exported {
         let only = |a: &BTreeSet<String>, b: &BTreeSet<String>| {
@@ -148,6 +144,11 @@ fn parse(text: &str) -> Header {
         }
     }
     header
+}
+
+/// The names of the functions that a header declares.
+pub(crate) fn functions(header: &str) -> BTreeSet<String> {
+    parse(header).functions.iter().filter_map(|function| name_of(function)).collect()
 }
 
 /// The name of a function that is declared like this.
@@ -229,8 +230,7 @@ const char *slipring_text(void);
             header.structs,
             [("slipring_view".to_owned(), vec!["data".to_owned(), "other".to_owned()])]
         );
-        let names: Vec<_> = header.functions.iter().filter_map(|line| name_of(line)).collect();
-        assert_eq!(names, ["slipring_do", "slipring_text"]);
+        assert!(functions(TEXT).iter().eq(["slipring_do", "slipring_text"]));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! `cargo xtask header`: makes `include/slipring.h` of the sources of `ffi`, and
 //! `include/slipring_python.h` of the table of `python`; `--check` compares.
 
-use crate::shell;
+use crate::{abi, shell};
 
-const HEADER: &str = "include/slipring.h";
+pub(crate) const HEADER: &str = "include/slipring.h";
 const HEAD: &str = include_str!("header.md");
 const PYTHON_HEADER: &str = "include/slipring_python.h";
 const PYTHON_HEAD: &str = include_str!("python_header.h");
@@ -22,7 +22,7 @@ pub(crate) fn write() -> Result<(), String> {
 /// Fails where a committed header is not what the sources make.
 pub(crate) fn check() -> Result<(), String> {
     for (name, made) in made()? {
-        let committed = read(name)?;
+        let committed = shell::read(name)?;
         if committed != made {
             let line = committed.lines().zip(made.lines()).position(|(old, new)| old != new);
             let line = line.unwrap_or(committed.lines().count().min(made.lines().count())) + 1;
@@ -41,22 +41,15 @@ fn made() -> Result<[(&'static str, String); 2], String> {
     Ok([(HEADER, header), (PYTHON_HEADER, python)])
 }
 
-fn read(name: &str) -> Result<String, String> {
-    std::fs::read_to_string(shell::root().join(name)).map_err(|e| format!("{name}: {e}"))
-}
-
 /// The header for native code that gets a broker from Python: the functions of the table, which has
 /// to have all of `header`.
 fn python_header(header: &str) -> Result<String, String> {
-    let table = read(TABLE)?;
+    let table = shell::read(TABLE)?;
     let (_, list) = table.split_once("functions! {").ok_or(format!("{TABLE}: no list"))?;
     let names: Vec<_> = list.lines().filter_map(|line| line.trim().strip_suffix(',')).collect();
-    for line in header.lines().filter(|line| !line.starts_with([' ', '/', '#', '}'])) {
-        let Some((before, _)) = line.split_once('(') else { continue };
-        let name = before.rsplit([' ', '*']).next().unwrap_or_default();
-        if name.starts_with("slipring_") && !line.starts_with("typedef") && !names.contains(&name) {
-            return Err(format!("{TABLE}: add `{name}` to the end of the list"));
-        }
+    let missing = abi::functions(header).into_iter().find(|name| !names.contains(&name.as_str()));
+    if let Some(name) = missing {
+        return Err(format!("{TABLE}: add `{name}` to the end of the list"));
     }
     let short = |name: &str| name.trim_start_matches("slipring_").to_owned();
     let mut text = PYTHON_HEAD.replace("@COUNT@", &names.len().to_string());

@@ -14,7 +14,7 @@ pub(crate) fn probe() -> Command {
 }
 
 fn environment() -> PathBuf {
-    shell::root().join("target/python-test")
+    shell::target_folder().join("python-test")
 }
 
 /// A program of the environment, run in `folder`.

@@ -20,6 +20,11 @@ pub(crate) fn target_folder() -> PathBuf {
     root().join(folder)
 }
 
+/// The text of a file of the workspace.
+pub(crate) fn read(name: &str) -> Result<String, String> {
+    std::fs::read_to_string(root().join(name)).map_err(|e| format!("{name}: {e}"))
+}
+
 /// A command that runs in the workspace root with nothing on its standard input.
 pub(crate) fn command(program: &str, args: &[&str]) -> Command {
     let mut command = Command::new(program);

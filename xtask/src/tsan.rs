@@ -25,7 +25,9 @@ pub(crate) fn run() -> Result<(), String> {
         if builds_std { "instrumented" } else { "NOT instrumented: no rust-src" }
     );
     let mut args = vec!["test", "--package", "slipring", "--target", host];
-    args.extend(["--target-dir", "target/tsan"]);
+    let folder = shell::target_folder().join("tsan");
+    let folder = folder.to_string_lossy();
+    args.extend(["--target-dir", &folder]);
     TESTS.iter().for_each(|test| args.extend(["--test", test]));
     let mut flags = vec!["-Zsanitizer=thread", "--cfg", "slipring_tsan"];
     if builds_std {

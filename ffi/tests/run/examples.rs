@@ -63,3 +63,17 @@ fn flights_are_the_same_in_every_language() {
         assert!(text.contains("bad lines: 0"), "{text}");
     }
 }
+
+#[test]
+fn flights_name_the_lines_that_they_cannot_use() {
+    let good = r#"{"topic":"flights/JFK/LAX/UA","payload":{}}"#;
+    let input = format!("{good}\n \t\n\0{good}\n{{\n[]\n \0\n{good}\n   ");
+    for flights in both("flights") {
+        let text = run(Command::new(flights).args(["--file", "-"]), &input);
+        for line in [3, 4, 5, 6] {
+            assert!(text.contains(&format!("flights: line {line}: ")), "{text}");
+        }
+        assert!(text.contains("published 2 in"), "{text}");
+        assert!(text.contains("bad lines: 4"), "{text}");
+    }
+}
