@@ -16,8 +16,8 @@
 // TOPICS are `a/b/c`; in patterns `*` is one segment and `**` any number, anywhere. Messages come in
 // order per partition. Whatever is lost is counted, exactly, and told.
 //
-// DELIVERY is at most once, or at least once where a subscription asks for that
-// (`slipring_subscription_options.delivery`): then each delivery of a message is a lease, which ends
+// DELIVERY is at least once, or at most once where a subscription asks for that
+// (`slipring_subscription_options.delivery`). At least once, each delivery of a message is a lease, which ends
 // after a time, and the message comes again until it is settled. A handler settles it by what it
 // returns. Who pulls calls `slipring_ack`, `slipring_nack`, `slipring_extend` or `slipring_dead_letter`
 // with the messages, one or an array of them in one call; or keeps their ack ids, which are values, and
@@ -27,7 +27,7 @@
 //
 //     slipring_subscription_options options;
 //     slipring_subscription_options_init(&options, sizeof options);
-//     options.delivery = SLIPRING_AT_LEAST_ONCE;
+//     options.max_delivery_attempts = 3;
 //     ...
 //     while (slipring_subscription_recv_batch(jobs, 64, &messages, &count) == SLIPRING_OK) {
 //         do_all(messages, count);
@@ -568,7 +568,8 @@ typedef int32_t (*slipring_filter_fn)(void *user, const struct slipring_message 
 typedef struct slipring_subscription_options {
     // Set by `slipring_subscription_options_init`.
     uint32_t struct_size;
-    // A `slipring_overflow`. Default SLIPRING_DROP_NEWEST.
+    // A `slipring_overflow`. Default SLIPRING_DROP_NEWEST. Another is only for
+    // SLIPRING_AT_MOST_ONCE, and ERANGE without it.
     uint32_t overflow;
     // For SLIPRING_BLOCK and SLIPRING_DISCONNECT. Default SLIPRING_FOREVER, which
     // SLIPRING_DISCONNECT does not take.
@@ -618,8 +619,7 @@ typedef struct slipring_subscription_options {
     uint32_t breaker_failures;
     // How long they pause before one is tried.
     uint64_t breaker_cool_down_ns;
-    // A `slipring_delivery`. Default SLIPRING_AT_MOST_ONCE. What follows is for
-    // SLIPRING_AT_LEAST_ONCE.
+    // A `slipring_delivery`. Default SLIPRING_AT_LEAST_ONCE, for which is what follows.
     uint32_t delivery;
     // Not 0: takes the place of the consumer that the subscription `name` has, which gets
     // DISCONNECTED; what that has not settled is delivered anew, and a handler in its place is

@@ -14,13 +14,11 @@
 // TOPICS are `a/b/c`; in patterns `*` is one segment and `**` any number, anywhere. Messages come
 // in order per partition. Whatever is lost is counted, exactly, and told.
 //
-// DELIVERY is at most once, or at least once where a subscription asks for that: then messages are
-// settled, and come again until they are. A handler settles by what it returns; a consumer that
-// pulls says so, of one message or of many at once.
+// DELIVERY is at least once, or at most once where a subscription asks for that. At least once,
+// messages are settled, and come again until they are. A handler settles by what it returns; a
+// consumer that pulls says so, of one message or of many at once.
 //
-//     auto jobs = broker.subscribe("jobs/*", SubscriptionOptions()
-//                                                .delivery(Delivery::at_least_once)
-//                                                .name("mailer"));
+//     auto jobs = broker.subscribe("jobs/*", SubscriptionOptions().name("mailer"));
 //     for (const auto &job : jobs)
 //         if (send(job)) job.ack(); else job.nack();
 //
@@ -1022,7 +1020,7 @@ struct Failure {
 //
 //     broker.subscribe("plant/*/temperature", SubscriptionOptions()
 //                                                 .filter(R"(attributes.severity = "high")")
-//                                                 .overflow(Overflow::drop_oldest()));
+//                                                 .max_delivery_attempts(3));
 class SubscriptionOptions {
   public:
     SubscriptionOptions() { slipring_subscription_options_init(&raw_, sizeof raw_); }
@@ -1048,12 +1046,13 @@ class SubscriptionOptions {
         raw_.capacity_messages = messages;
         return *this;
     }
-    // Default Delivery::at_most_once.
+    // Default Delivery::at_least_once.
     SubscriptionOptions &delivery(Delivery mode) noexcept {
         raw_.delivery = static_cast<std::uint32_t>(mode);
         return *this;
     }
-    // Default Overflow::drop_newest().
+    // Default Overflow::drop_newest(). Another is only for Delivery::at_most_once, and refused as
+    // Code::out_of_range without it.
     SubscriptionOptions &overflow(Overflow what) noexcept {
         raw_.overflow = what.what_;
         raw_.overflow_ns = detail::ns(what.time_);

@@ -105,6 +105,8 @@ struct State {
     is_over: bool,
     /// What is settled, or how often something was delivered, since that was last asked.
     has_changed: bool,
+    /// Nothing could be delivered once before something was settled.
+    was_full: bool,
     /// The alarm that is set.
     alarm: Option<Duration>,
     /// For jitter: the state of a generator that nobody needs to be unable to guess.
@@ -142,6 +144,7 @@ impl Acks {
             incarnation: 0,
             is_over: false,
             has_changed: false,
+            was_full: false,
             alarm: None,
             random: inbox.id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ engine.context.store | 1,
         };
@@ -217,7 +220,16 @@ impl Acks {
                 Err(lost) => Due::Lost(lost),
             };
         }
-        if state.has_room(&self.terms) { Due::Fresh } else { Due::Full }
+        if state.has_room(&self.terms) {
+            return Due::Fresh;
+        }
+        let first_time = !state.is_over && !std::mem::replace(&mut state.was_full, true);
+        drop(state);
+        if first_time {
+            let (subscription, limit) = (self.inbox.number, self.terms.max_outstanding);
+            tracing::info!(subscription, limit, "at the limit of messages not acknowledged");
+        }
+        Due::Full
     }
 
     /// When a lease that is given now ends; a handler settles its message when it returns.

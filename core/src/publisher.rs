@@ -192,8 +192,10 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 /// let receipt = topic.publish("four!")?;
 /// assert_eq!((receipt.offset, receipt.matched, receipt.enqueued), (0, 1, 1));
 /// topic.publish(NewMessage::new(b"six!").attributes(&[("team", "IN")]))?;
-/// assert_eq!(scores.recv()?.payload(), b"four!");
-/// assert_eq!(scores.recv()?.attribute("team"), Some("IN"));
+/// let four = scores.recv()?;
+/// assert_eq!((four.payload(), four.ack()), (&b"four!"[..], Ok(true)));
+/// let six = scores.recv()?;
+/// assert_eq!((six.attribute("team"), six.ack()), (Some("IN"), Ok(true)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]

@@ -107,6 +107,9 @@ pub struct CloseReport {
     pub unhandled: u64,
     /// Messages that are queued for subscriptions that are pulled. They can still be received.
     pub unreceived: u64,
+    /// Messages that were delivered and are not settled: failed and waiting for another attempt, or
+    /// not acknowledged yet. What has been received can still be acknowledged.
+    pub unsettled: u64,
     /// Whether a handler was still running. It runs to its end, and is then not called again.
     pub handler_running: bool,
     /// What kept the store from being closed in order. What was acknowledged is on the disk as far
@@ -301,12 +304,14 @@ impl Registry {
         for shard in &self.engine.shards {
             shard.baton.run(|core| core.close());
         }
-        let (inboxes, tasks): (Vec<_>, Vec<_>) = {
+        let (inboxes, tasks, acks): (Vec<_>, Vec<_>, Vec<_>) = {
             let control = self.control();
             let known = control.subscriptions.values();
             let tasks = known.clone().filter_map(|known| known.task.as_ref()?.upgrade());
             let pulled = known.clone().filter(|known| known.task.is_none());
-            (pulled.map(|known| Arc::clone(&known.inbox)).collect(), tasks.collect())
+            let acks = known.clone().filter_map(|known| known.acks.clone());
+            let pulled = pulled.map(|known| Arc::clone(&known.inbox));
+            (pulled.collect(), tasks.collect(), acks.collect())
         };
         for inbox in inboxes.iter().chain(tasks.iter().map(|task| &task.inbox)) {
             inbox.advance(InboxState::Closed);
@@ -327,6 +332,7 @@ impl Registry {
             report.handler_running |= !workers.stop(deadline);
         }
         report.unreceived = inboxes.iter().map(|inbox| inbox.depth()).sum();
+        report.unsettled = acks.iter().map(|acks| acks.unsettled()).sum();
         report.store = self.close_archive().err();
         tracing::info!(?report, "broker closed");
         report

@@ -3,7 +3,7 @@
 
 mod watchdog;
 
-use slipring::{Broker, NewMessage, Overflow, OwnedMessages, PublishError};
+use slipring::{Broker, DeliveryMode, NewMessage, Overflow, OwnedMessages, PublishError};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -18,6 +18,7 @@ fn full(timeout: Option<Duration>) -> (Broker, slipring::Subscription) {
     let subscription = broker
         .subscription("full")
         .capacity(1)
+        .delivery(DeliveryMode::AtMostOnce)
         .overflow(Overflow::Block { timeout })
         .open()
         .expect("the settings hold");

@@ -229,7 +229,12 @@ fn a_publisher_is_told_when_nobody_knows_whether_it_is_stored() {
 fn a_consumer_is_told_that_it_cannot_read_and_goes_on_where_it_was() {
     let World { store, broker, _dir, .. } = world();
     let mut all = settled_later(&broker);
-    let mut once = broker.subscription("a").capacity(1 << 14).open().unwrap();
+    let mut once = broker
+        .subscription("a")
+        .delivery(DeliveryMode::AtMostOnce)
+        .capacity(1 << 14)
+        .open()
+        .unwrap();
     publish(&broker, 0..10_000);
     let unreadable = RecvError::Store(StoreFault::Io(Some(5)));
     for expected in 0..10_000 {
