@@ -77,7 +77,7 @@ fn ledger(c: &mut Criterion) {
             for _ in 0..iterations {
                 now += VISIBILITY;
                 let mut count = 0;
-                while ledger.due(now, now + VISIBILITY).is_some() {
+                while ledger.due(now, now + VISIBILITY, usize::MAX).is_some() {
                     count += 1;
                 }
                 assert_eq!(count, OUTSTANDING);

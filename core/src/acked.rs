@@ -97,12 +97,7 @@ impl Acked {
                 self.note(id, 1);
                 return Next::Record(address);
             }
-            let lease = if self.handles {
-                self.acks.lease_to_handler(shard, message.record)
-            } else {
-                self.acks.lease(shard, message.record)
-            };
-            if let Some((id, grant)) = lease {
+            if let Some((id, grant)) = self.acks.lease(shard, message.record, self.handles) {
                 self.note(id, grant.attempt);
                 return Next::Record(address);
             }
@@ -125,12 +120,19 @@ impl Acked {
                 Due::Full => return Some(Next::Empty),
                 Due::Fresh => return None,
             };
-            let Some(address) = lane.again(reader, grant.sequence) else {
-                // It has expired since: told by the next look.
-                if self.acks.lose(shard, grant.sequence) {
-                    return Some(Next::Lagged(1));
+            let address = match lane.again(reader, grant.sequence) {
+                Ok(Some(address)) => address,
+                Ok(None) => {
+                    // It has expired since: told by the next look.
+                    if self.acks.lose(shard, grant.sequence) {
+                        return Some(Next::Lagged(1));
+                    }
+                    continue;
                 }
-                continue;
+                Err(fault) => {
+                    self.acks.return_unread(shard, grant);
+                    return Some(Next::Failed(fault));
+                }
             };
             let message = Lane::message(reader, address, &engine.context);
             if is_deleted(&message, &engine.context) {
@@ -169,7 +171,7 @@ impl Acked {
             self.end_run();
             self.quiet = false;
             // Nothing else is unsettled that it could have to wait for.
-            let lease = self.acks.lease_to_handler(shard, message.record);
+            let lease = self.acks.lease(shard, message.record, true);
             generation = lease.map_or(generation, |(_, grant)| grant.generation);
         }
         let grant = Grant { sequence, generation, attempt };

@@ -86,9 +86,9 @@ impl Acker {
         self.0.settle_as(*id, handled)
     }
 
-    /// Acknowledges all of `ids`; what became of each, in their order.
+    /// Acknowledges all of `ids`; what became of each, in their order. Costs less than one by one.
     pub fn ack_all(&self, ids: &[AckId]) -> Vec<Result<bool, AckError>> {
-        ids.iter().map(|id| self.ack(id)).collect()
+        self.0.ack_all(ids)
     }
 
     /// Gives all of `ids` back; what became of each, in their order.

@@ -4,42 +4,19 @@
 //! runtime, an event loop or a handler sets an alarm for the time at which a message will be due
 //! again. One thread for a broker, started with the first alarm.
 
+use crate::agenda::Agenda;
 use crate::clock::Clock;
 use crate::inbox::Inbox;
 use crate::sync::{AtomicBool, Ordering};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use crate::threads;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 #[derive(Debug)]
-struct Alarm {
-    at: Duration,
-    inbox: Weak<Inbox>,
-}
-
-impl PartialEq for Alarm {
-    fn eq(&self, other: &Self) -> bool {
-        self.at == other.at
-    }
-}
-impl Eq for Alarm {}
-impl PartialOrd for Alarm {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Alarm {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.at.cmp(&other.at)
-    }
-}
-
-#[derive(Debug)]
 struct Shared {
     clock: Clock,
-    alarms: Mutex<BinaryHeap<Reverse<Alarm>>>,
+    alarms: Mutex<Agenda<Weak<Inbox>>>,
     stopping: AtomicBool,
 }
 
@@ -59,14 +36,14 @@ impl Alarms {
 
     /// Wakes the consumer of `inbox` at `at`.
     pub(crate) fn set(&self, at: Duration, inbox: &Arc<Inbox>) {
-        self.shared.lock().push(Reverse(Alarm { at, inbox: Arc::downgrade(inbox) }));
+        self.shared.lock().add(at, Arc::downgrade(inbox));
         let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(thread) = &*thread {
             thread.thread().unpark();
             return;
         }
         let shared = Arc::clone(&self.shared);
-        match thread::Builder::new().name("slipring-alarms".into()).spawn(move || shared.run()) {
+        match threads::spawn("slipring-alarms".into(), move || shared.run()) {
             Ok(started) => *thread = Some(started),
             // The next alarm tries again.
             Err(error) => tracing::error!(%error, "no thread for alarms: redelivery is late"),
@@ -93,29 +70,24 @@ impl Drop for Alarms {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, BinaryHeap<Reverse<Alarm>>> {
+    fn lock(&self) -> MutexGuard<'_, Agenda<Weak<Inbox>>> {
         // No foreign code runs under this lock.
         self.alarms.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn run(&self) {
         while !self.stopping.load(Ordering::Acquire) {
-            let now = self.clock.now();
-            let next = {
+            let (due, next) = {
                 let mut alarms = self.lock();
-                match alarms.peek().map(|Reverse(alarm)| alarm.at) {
-                    Some(at) if at <= now => alarms.pop().map(Ok),
-                    next => next.map(Err),
-                }
+                (alarms.take_due(self.clock.now()), alarms.next())
             };
-            match next {
-                Some(Ok(Reverse(due))) => {
-                    if let Some(inbox) = due.inbox.upgrade() {
+            match due {
+                Some(inbox) => {
+                    if let Some(inbox) = inbox.upgrade() {
                         inbox.arrivals.wake();
                     }
                 }
-                Some(Err(at)) => self.clock.park_until(Some(at)),
-                None => self.clock.park_until(None),
+                None => self.clock.park_until(next),
             }
         }
     }

@@ -46,6 +46,11 @@ impl Backoff {
         Self { jitter: true, ..self }
     }
 
+    /// The least, the most, and whether there is jitter.
+    pub(crate) fn parts(&self) -> (Duration, Duration, bool) {
+        (self.min, self.max, self.jitter)
+    }
+
     /// The pause after attempt number `attempt` (counted from 1) has failed, without jitter.
     pub fn after(&self, attempt: u32) -> Duration {
         let doublings = attempt.saturating_sub(1).min(63);
@@ -55,14 +60,14 @@ impl Backoff {
         Duration::from_nanos(ns as u64)
     }
 
-    /// The same with jitter, if it was asked for; `random` decides, all values alike.
-    pub(crate) fn after_with(&self, attempt: u32, random: u32) -> Duration {
+    /// The same with jitter, if it was asked for; then `random` decides, all values alike.
+    pub(crate) fn after_with(&self, attempt: u32, random: impl FnOnce() -> u32) -> Duration {
         let pause = self.after(attempt);
         if !self.jitter {
             return pause;
         }
         let ns = pause.as_nanos() as u64;
-        Duration::from_nanos(ns - ((u128::from(ns / 2) * u128::from(random)) >> 32) as u64)
+        Duration::from_nanos(ns - ((u128::from(ns / 2) * u128::from(random())) >> 32) as u64)
     }
 }
 
@@ -90,9 +95,9 @@ mod tests {
         #[test]
         fn jitter_shortens_by_at_most_a_half(attempt in 0u32..80, random: u32, min in 0u64..9000) {
             let plain = Backoff::new(Duration::from_millis(min), Duration::from_secs(8));
-            let pause = plain.jitter().after_with(attempt, random);
+            let pause = plain.jitter().after_with(attempt, || random);
             prop_assert!(pause <= plain.after(attempt) && pause >= plain.after(attempt) / 2);
-            prop_assert_eq!(plain.after_with(attempt, random), plain.after(attempt));
+            prop_assert_eq!(plain.after_with(attempt, || random), plain.after(attempt));
         }
     }
 }

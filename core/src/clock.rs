@@ -85,6 +85,11 @@ impl Clock {
     }
 }
 
+/// Whole milliseconds, as many as fit.
+pub(crate) fn whole_ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// `timeout` from now, or what is as good as never.
 pub(crate) fn deadline_after(timeout: Duration) -> Instant {
     const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

@@ -3,6 +3,7 @@
 
 use crate::error::PublishError;
 use crate::inbox::Inbox;
+use crate::ledger::Position;
 use crate::message::{Message, NewMessage};
 use crate::publisher::Topic;
 use crate::settled::Settled;
@@ -61,6 +62,12 @@ impl Cleared {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What was cleared of `partition` before this process.
+    pub(crate) fn restore(&self, partition: u32, cleared: Position) {
+        let settled = Settled::with(cleared.floor, cleared.settled);
+        self.lock().entry(partition).or_default().settled = settled;
+    }
+
     /// Whether the letter at this partition and offset has been sent back or thrown away.
     pub(crate) fn has(&self, (partition, offset): (u32, u64)) -> bool {
         self.lock().get(&partition).is_some_and(|cleared| cleared.settled.contains(offset))
@@ -88,7 +95,7 @@ impl Cleared {
 pub(crate) fn subscription_name(inbox: &Inbox) -> Cow<'_, str> {
     match &inbox.name {
         Some(name) => Cow::Borrowed(name),
-        None => Cow::Owned(format!("unnamed-{}", inbox.id)),
+        None => Cow::Owned(format!("unnamed-{}", inbox.number)),
     }
 }
 

@@ -28,7 +28,6 @@ use std::collections::{HashSet, VecDeque};
 #[derive(Debug)]
 pub struct Deduplicator {
     capacity: usize,
-    hasher: RandomState,
     known: HashSet<u64, RandomState>,
     /// In the order in which they were first seen.
     order: VecDeque<u64>,
@@ -39,8 +38,7 @@ impl Deduplicator {
     pub fn new(capacity: usize) -> Self {
         Self {
             capacity: capacity.max(1),
-            hasher: RandomState::new(),
-            known: HashSet::default(),
+            known: HashSet::with_hasher(RandomState::new()),
             order: VecDeque::new(),
         }
     }
@@ -84,6 +82,6 @@ impl Deduplicator {
     }
 
     fn hash(&self, message: &Message<'_>) -> u64 {
-        self.hasher.hash_one(message.id())
+        self.known.hasher().hash_one(message.id())
     }
 }

@@ -31,7 +31,10 @@ pub(crate) struct Queue {
 /// A subscription: what it wants, and a lane from each shard that has had something for it.
 #[derive(Debug)]
 pub(crate) struct Inbox {
+    /// Its own: a subscription that goes on elsewhere gets an inbox with another.
     pub(crate) id: u64,
+    /// Of the subscription, whichever inbox it has: the id of its first.
+    pub(crate) number: u64,
     pub(crate) name: Option<Box<str>>,
     pub(crate) interest: Interest,
     pub(crate) overflow: Overflow,
@@ -58,6 +61,7 @@ impl Inbox {
     ) -> Self {
         Self {
             id,
+            number: id,
             began_us,
             name,
             interest,
@@ -69,6 +73,14 @@ impl Inbox {
             space: WaitCell::new(),
             state: AtomicU8::new(InboxState::Open as u8),
         }
+    }
+
+    /// Another inbox for the same subscription, which wants `interest` from now on.
+    pub(crate) fn again(&self, id: u64, interest: Interest) -> Self {
+        let (name, shards) = (self.name.clone(), self.lanes.len());
+        let Self { overflow, delivery, capacity, .. } = *self;
+        let queue = Queue { overflow, delivery, capacity };
+        Self { number: self.number, ..Self::new(id, name, interest, queue, shards, self.began_us) }
     }
 
     /// The lane from `shard`, if there has been one.

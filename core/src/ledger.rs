@@ -16,11 +16,13 @@
 //!
 //! One consumer owns a ledger, or it is behind a lock: nothing here is shared.
 
+use crate::clock::whole_ms;
 use crate::index::Index;
 use crate::settled::Settled;
 use crate::slab::{Lease, LeaseState, Slab, Slot};
 use crate::wheel::{LISTS, Wheel};
-use std::collections::{BTreeSet, HashMap};
+use roaring::RoaringTreemap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 /// Leases in the order in which they were given, and expire.
@@ -73,6 +75,17 @@ pub struct Grant {
     pub attempt: u32,
 }
 
+/// What is settled, and how often the rest was delivered.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Position {
+    /// Below it everything is settled.
+    pub floor: u64,
+    /// Settled above that.
+    pub settled: RoaringTreemap,
+    /// Of messages that were delivered and are not settled: the number of their next delivery.
+    pub attempts: BTreeMap<u64, u16>,
+}
+
 /// The lease is over: the message is settled, or has been or may be given to somebody anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "internal")]
@@ -81,11 +94,6 @@ pub struct Stale;
 /// Milliseconds, rounded up: a deadline never comes early.
 fn tick_after(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
-/// Milliseconds that have passed.
-fn tick_at(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl Ledger {
@@ -99,6 +107,50 @@ impl Ledger {
             wheel: Wheel::default(),
             keys: HashMap::new(),
             leased: 0,
+        }
+    }
+
+    /// The ledger that had this [position](Self::position): what was not settled is due, in order.
+    /// `key` tells the ordering keys of those messages, in order.
+    pub fn restored(position: Position, mut key: impl FnMut(u64) -> u32) -> Self {
+        let Position { floor, settled, attempts } = position;
+        let mut ledger = Self::new(floor);
+        ledger.settled = Settled::with(floor, settled);
+        let tried = attempts.last_key_value().map_or(floor, |(last, _)| last + 1);
+        ledger.next = ledger.settled.end().max(tried);
+        for sequence in ledger.floor()..ledger.next {
+            if ledger.settled.contains(sequence) {
+                continue;
+            }
+            let mut lease = Lease::new(sequence, key(sequence), LeaseState::Waiting);
+            lease.generation = 0;
+            lease.attempts = attempts.get(&sequence).map_or(0, |next| next.saturating_sub(1));
+            let slot = ledger.insert(lease);
+            ledger.slab.append(DUE, slot);
+            if lease.attempts > 0 {
+                ledger.fail(lease.key, sequence);
+            }
+        }
+        ledger
+    }
+
+    /// What must be known of it for another to go on where it is.
+    pub fn position(&self) -> Position {
+        let tried = self.slab.iter().filter(|lease| lease.attempts > 0);
+        // Whoever has a message now has had it, whatever becomes of the process.
+        let attempts = tried.map(|lease| (lease.sequence, lease.attempts.saturating_add(1)));
+        Position {
+            floor: self.floor(),
+            settled: self.settled.sparse(),
+            attempts: attempts.collect(),
+        }
+    }
+
+    /// All below `sequence` has been looked at: what was not taken is not wanted.
+    pub fn pass(&mut self, sequence: u64) {
+        if sequence > self.next {
+            self.settled.settle_all(self.next..sequence);
+            self.next = sequence;
         }
     }
 
@@ -178,25 +230,24 @@ impl Ledger {
     /// The next message that is due at `now`, leased anew until `deadline`: its last lease has
     /// expired, its pause is over, or what held it is settled. `Grant::attempt` counts this
     /// delivery, so that whoever has no attempts left settles it instead. `None` if nothing is due,
-    /// or not before the next call: one call moves a bounded number of leases.
-    pub fn due(&mut self, now: Duration, deadline: Duration) -> Option<Grant> {
-        let now = tick_at(now);
+    /// or not before the next call: one call moves a bounded number of leases. At most `most` are
+    /// leased then.
+    pub fn due(&mut self, now: Duration, deadline: Duration, most: usize) -> Option<Grant> {
+        let now = whole_ms(now);
         for _ in 0..MOVES {
             if !self.wheel.is_empty() {
                 self.turn_wheel(now);
             }
-            let slot = match (self.slab.first(DUE), self.slab.first(GIVEN)) {
-                (Some(due), _) => due,
-                (None, Some(given)) if self.slab.get(given).deadline() <= now => given,
-                _ => return None,
+            let Some(slot) = self.slab.first(DUE).filter(|_| self.leased < most) else {
+                let given = self.slab.first(GIVEN)?;
+                if self.slab.get(given).deadline() > now {
+                    return None;
+                }
+                self.make_due(given);
+                continue;
             };
-            let Lease { sequence, key, state, .. } = *self.slab.get(slot);
+            let Lease { sequence, key, .. } = *self.slab.get(slot);
             self.unlink(slot);
-            if state == LeaseState::Leased {
-                // It has expired, which is a failure like others.
-                self.leased -= 1;
-                self.fail(key, sequence);
-            }
             if self.must_wait(key, sequence) {
                 self.slab.get_mut(slot).state = LeaseState::Held;
                 self.hold(key, sequence);
@@ -215,9 +266,9 @@ impl Ledger {
         None
     }
 
-    /// When something may be due next; in the past if it is.
-    pub fn next_due(&self) -> Option<Duration> {
-        if self.slab.first(DUE).is_some() {
+    /// When something may be due next, if at most `most` may be leased; in the past if it is.
+    pub fn next_due(&self, most: usize) -> Option<Duration> {
+        if self.leased < most && self.slab.first(DUE).is_some() {
             return Some(Duration::ZERO);
         }
         let given = self.slab.first(GIVEN).map(|slot| self.slab.get(slot).deadline());
@@ -234,6 +285,18 @@ impl Ledger {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Hints that the messages at these sequences will be settled soon, the nearer one sooner: what is
+    /// settled in no order waits for memory at each otherwise.
+    #[inline]
+    pub fn expect(&self, near: Option<u64>, far: Option<u64>) {
+        if let Some(far) = far {
+            self.by_sequence.fetch(far);
+        }
+        if let Some(slot) = near.and_then(|near| self.by_sequence.get(near)) {
+            self.slab.fetch(slot);
         }
     }
 
@@ -262,8 +325,26 @@ impl Ledger {
         let key = lease.key;
         self.fail(key, sequence);
         // What is due now need not wait for the end of this tick.
-        let at = if due <= now { tick_at(now) } else { tick_after(due) };
-        self.put_off(slot, tick_at(now), at);
+        let at = if due <= now { whole_ms(now) } else { tick_after(due) };
+        self.put_off(slot, whole_ms(now), at);
+        Ok(())
+    }
+
+    /// Gives a lease back whose message nobody has seen: the attempt does not count.
+    ///
+    /// # Errors
+    /// [`Stale`], if the lease is over at `now`.
+    pub fn return_unread(
+        &mut self,
+        grant: Grant,
+        now: Duration,
+        due: Duration,
+    ) -> Result<(), Stale> {
+        self.nack(grant.sequence, grant.generation, now, due)?;
+        if let Some(slot) = self.find(grant.sequence) {
+            let lease = self.slab.get_mut(slot);
+            lease.attempts = lease.attempts.saturating_sub(1);
+        }
         Ok(())
     }
 
@@ -280,7 +361,7 @@ impl Ledger {
     ) -> Result<(), Stale> {
         let slot = self.find_lease(sequence, generation, now)?;
         self.unlink(slot);
-        self.put_off(slot, tick_at(now), tick_after(deadline));
+        self.put_off(slot, whole_ms(now), tick_after(deadline));
         Ok(())
     }
 
@@ -299,8 +380,7 @@ impl Ledger {
             self.make_due(slot);
         }
         // Extended ones are spread over the wheel.
-        let of_leased = |lease: &Lease| lease.state == LeaseState::Leased && lease.deadline() > 0;
-        let extended = self.slab.iter().filter(|lease| of_leased(lease));
+        let extended = self.slab.iter().filter(|lease| lease.state == LeaseState::Leased);
         let extended: Vec<u64> = extended.map(|lease| lease.sequence).collect();
         for sequence in extended {
             if let Some(slot) = self.find(sequence) {
@@ -311,8 +391,19 @@ impl Ledger {
 
     fn make_due(&mut self, slot: Slot) {
         self.unlink(slot);
-        self.slab.get_mut(slot).set_deadline(0);
+        self.end_lease(slot);
         self.slab.append(DUE, slot);
+    }
+
+    /// The deadline of a message has passed, which is a failure like others if it was leased.
+    fn end_lease(&mut self, slot: Slot) {
+        let lease = self.slab.get_mut(slot);
+        if lease.state == LeaseState::Leased {
+            lease.state = LeaseState::Waiting;
+            let (key, sequence) = (lease.key, lease.sequence);
+            self.leased -= 1;
+            self.fail(key, sequence);
+        }
     }
 
     /// The log has let go of all below `low`: what was unsettled there is settled. How many.
@@ -352,7 +443,7 @@ impl Ledger {
         let lease = self.slab.get(slot);
         let is_it = lease.generation == generation
             && lease.state == LeaseState::Leased
-            && lease.deadline() > tick_at(now);
+            && lease.deadline() > whole_ms(now);
         if is_it { Ok(slot) } else { Err(Stale) }
     }
 
@@ -394,6 +485,7 @@ impl Ledger {
     fn place(&mut self, slot: Slot) {
         let deadline = self.slab.get(slot).deadline();
         if deadline <= self.wheel.elapsed() {
+            self.end_lease(slot);
             self.slab.append(DUE, slot);
         } else {
             self.slab.append(WHEEL + self.wheel.place(deadline), slot);
@@ -453,14 +545,10 @@ impl Ledger {
             }
             None => self.keys.remove(&key).map(|key| key.held).unwrap_or_default(),
         };
-        for sequence in freed {
-            // One that has failed may wait for its own time.
-            if let Some(slot) = self.find(sequence)
-                && self.slab.get(slot).state == LeaseState::Held
-            {
-                self.slab.get_mut(slot).state = LeaseState::Waiting;
-                self.make_due(slot);
-            }
+        for slot in freed.into_iter().filter_map(|sequence| self.by_sequence.get(sequence)) {
+            debug_assert_eq!(self.slab.get(slot).state, LeaseState::Held, "it is in no list");
+            self.slab.get_mut(slot).state = LeaseState::Waiting;
+            self.slab.append(DUE, slot);
         }
     }
 }

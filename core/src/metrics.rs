@@ -130,7 +130,7 @@ impl SubscriptionMetrics {
             acks.map_or(0, |acks| figure(&acks.figures).load(Ordering::Relaxed))
         };
         let mut figures = Self {
-            id: inbox.id,
+            id: inbox.number,
             name: inbox.name.as_deref().map(str::to_owned),
             patterns: inbox.interest.patterns.iter().map(ToString::to_string).collect(),
             matched: 0,

@@ -1,24 +1,29 @@
 //! The registry: what a broker knows of its topics and subscriptions, and how they come and go.
 
-use crate::acks::Acks;
-use crate::chunk::Pool;
+use crate::acks::{Acks, DeadLetterTopic, Terms};
+use crate::archive::Archive;
+use crate::backing::Recalled;
 use crate::clock::deadline_after;
-use crate::config::Start;
-use crate::dead_letter::Cleared;
-use crate::error::{ConfigError, PublishError, SubscribeError};
-use crate::inbox::{Inbox, InboxState, Queue};
+use crate::config::{Start, TopicConfig};
+use crate::dead_letter::{self, Cleared};
+use crate::error::{ConfigError, PublishError, StoreFault, SubscribeError};
+use crate::inbox::{Inbox, InboxState};
 use crate::interest::{Interest, Scan, is_inside_filter};
+use crate::keeper::Keeper;
+use crate::kept::KeptRecord;
 use crate::lane::Replay;
-use crate::message::{PartitionEntry, Record};
+use crate::log::Log;
+use crate::message::PartitionEntry;
 use crate::publisher::{Engine, Topic, TopicEntry};
+use crate::receiver::Receiver;
 use crate::shard::{Partition, Routes, Shard};
 use crate::snapshot::Snapshot;
-use crate::subscription::Receiver;
+use crate::store::Retention;
 use crate::sync::{Arc, AtomicBool, Ordering, epoch};
+use crate::threads;
 use crate::worker::{Task, Workers};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
-use std::thread;
 use std::time::Duration;
 
 /// Below this many patterns the routes are merged by whoever subscribes, above by a thread.
@@ -30,7 +35,6 @@ const LAST_BATCH: u64 = 256;
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) pool: Arc<Pool>,
     pub(crate) routing: Arc<Snapshot<Routes>>,
     pub(crate) settings: Settings,
     pub(crate) topics: RwLock<BTreeMap<Arc<str>, Arc<TopicEntry>>>,
@@ -40,14 +44,16 @@ pub(crate) struct Registry {
     /// Whether a thread is merging the routes.
     pub(crate) merging: AtomicBool,
     pub(crate) cleared: Cleared,
+    /// What outlives the process, if anything does.
+    pub(crate) archive: Option<Archive>,
+    pub(crate) keeper: OnceLock<Keeper>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) auto_create: bool,
-    pub(crate) partitions: usize,
+    pub(crate) topic: TopicConfig,
     pub(crate) workers: usize,
-    pub(crate) memory_budget: usize,
     pub(crate) pin_workers: Option<usize>,
 }
 
@@ -69,6 +75,30 @@ pub(crate) struct Known {
     pub(crate) is_offline: bool,
 }
 
+impl Control {
+    /// The subscription `name`.
+    pub(crate) fn find(&mut self, name: &str) -> Option<&mut Known> {
+        self.subscriptions.get_mut(self.names.get(name)?)
+    }
+
+    /// Notes a subscription, also by its name.
+    fn insert(&mut self, known: Known) {
+        let Inbox { id, name, .. } = &*known.inbox;
+        if let Some(name) = name {
+            self.names.insert(name.clone(), *id);
+        }
+        self.subscriptions.insert(*id, known);
+    }
+}
+
+/// What came of giving a subscription another inbox.
+pub(crate) struct Succession {
+    /// Of the next inbox.
+    pub(crate) acks: Arc<Acks>,
+    /// Who handled what came to the one before.
+    pub(crate) before: Option<Weak<Task>>,
+}
+
 /// What [`Broker::close`](crate::Broker::close) left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -79,6 +109,9 @@ pub struct CloseReport {
     pub unreceived: u64,
     /// Whether a handler was still running. It runs to its end, and is then not called again.
     pub handler_running: bool,
+    /// What kept the store from being closed in order. What was acknowledged is on the disk as far
+    /// as the receipts said; what was settled last may be delivered again.
+    pub store: Option<StoreFault>,
 }
 
 impl Registry {
@@ -137,7 +170,7 @@ impl Registry {
         &self,
         control: &mut Control,
         name: &str,
-        partitions: usize,
+        config: TopicConfig,
     ) -> Result<Arc<TopicEntry>, ConfigError> {
         let engine = &self.engine;
         if engine.is_closed() {
@@ -146,46 +179,72 @@ impl Registry {
         if self.find_topic(name).is_some() {
             return Err(ConfigError::TopicExists);
         }
+        let (partitions, retention) = (config.partitions, Retention::of(config));
+        let first = engine.context.partitions.count();
+        let shards = engine.shards.len();
+        let place = |index| ((first + index) as u32, (control.next_shard + index) % shards);
+        let places: Vec<_> = (0..partitions).map(place).collect();
+        // Before anybody can publish to it.
+        self.keep_topic(name, &places, retention)?;
+        control.next_shard = (control.next_shard + partitions) % shards;
         let name: Arc<str> = name.into();
-        let partitions = (0..partitions)
-            .map(|_| {
-                let id = engine.context.partitions.push(PartitionEntry {
-                    topic: Arc::clone(&name),
-                    deleted: AtomicBool::new(false),
-                });
-                let shard = control.next_shard;
-                control.next_shard = (shard + 1) % engine.shards.len();
-                Partition::new(id as u32, shard, Arc::clone(&name))
-            })
-            .collect();
-        let entry = Arc::new(TopicEntry::new(Arc::clone(&name), partitions));
+        let partitions = places.into_iter().map(|(id, shard)| {
+            // Numbers are given under the control mutex alone, so it gets the one it was promised.
+            engine.context.partitions.push(PartitionEntry::new(Arc::clone(&name), false));
+            Partition::new(id, shard, Arc::clone(&name))
+        });
+        let partitions = partitions.collect();
+        let entry = Arc::new(TopicEntry::new(Arc::clone(&name), partitions, retention));
         self.topics_mut().insert(name, Arc::clone(&entry));
         Ok(entry)
     }
 
     /// The topic for dead letters named `name`, made if need be.
     pub(crate) fn dead_letter_topic(&self, name: &str) -> Result<Topic, PublishError> {
+        let mut control = self.control();
         let entry = match self.find_topic(name) {
             Some(entry) => entry,
-            None => match self.make_topic(&mut self.control(), name, 1) {
+            // Under the control mutex nobody else is faster.
+            None => match self.make_topic(&mut control, name, self.settings.topic.partitions(1)) {
                 Ok(entry) => entry,
-                // Somebody else was faster.
-                Err(ConfigError::TopicExists) => {
-                    self.find_topic(name).ok_or(PublishError::TopicDeleted)?
-                }
+                Err(ConfigError::Unavailable(error)) => return Err(error),
                 Err(_) => return Err(PublishError::Closed),
             },
         };
         Ok(Topic::new(Arc::clone(&self.engine), entry))
     }
 
+    /// What settles the messages of `inbox`, whose dead letters go to `dead_letters` or to a topic of
+    /// the subscription's own.
+    pub(crate) fn settled_by(
+        self: &Arc<Self>,
+        inbox: &Arc<Inbox>,
+        terms: Terms,
+        dead_letters: Option<&str>,
+    ) -> Arc<Acks> {
+        let topic = dead_letters.map_or_else(|| dead_letter::default_topic(inbox), str::to_owned);
+        let broker = Arc::downgrade(self);
+        let topic: Arc<DeadLetterTopic> = Arc::new(move || {
+            let broker = broker.upgrade().ok_or(PublishError::Closed)?;
+            broker.dead_letter_topic(&topic)
+        });
+        Arc::new(Acks::new(Arc::clone(inbox), Arc::clone(&self.engine), terms, topic))
+    }
+
     /// Takes `inbox` out of the routes and out of what the broker knows.
     pub(crate) fn unroute(self: &Arc<Self>, inbox: &Inbox) {
-        let mut control = self.control();
-        if control.subscriptions.remove(&inbox.id).is_none() {
-            // It has been done, and the name may be somebody else's by now.
-            return;
-        }
+        self.forget(self.control(), inbox.id);
+    }
+
+    /// The same under the control mutex; what was known. `None` if it has been done: then the name
+    /// may be somebody else's by now.
+    pub(crate) fn forget(
+        self: &Arc<Self>,
+        mut control: MutexGuard<'_, Control>,
+        id: u64,
+    ) -> Option<Known> {
+        let known = control.subscriptions.remove(&id)?;
+        let inbox = &known.inbox;
         let mut routes = Routes::clone(&self.routing.load());
         for pattern in &inbox.interest.patterns {
             routes = routes.remove(pattern, inbox.id);
@@ -195,6 +254,7 @@ impl Registry {
             control.names.remove(name);
         }
         self.merge_routes(control);
+        Some(known)
     }
 
     /// Merges the routes if there are many changes since the last time.
@@ -223,7 +283,7 @@ impl Registry {
                 drop(control);
             }
         };
-        if thread::Builder::new().name("slipring-routes".into()).spawn(merge).is_err() {
+        if threads::spawn("slipring-routes".into(), merge).is_err() {
             // The next change tries again; until then routing is slower, not wrong.
             self.merging.store(false, Ordering::Release);
         }
@@ -267,6 +327,7 @@ impl Registry {
             report.handler_running |= !workers.stop(deadline);
         }
         report.unreceived = inboxes.iter().map(|inbox| inbox.depth()).sum();
+        report.store = self.close_archive().err();
         tracing::info!(?report, "broker closed");
         report
     }
@@ -290,15 +351,24 @@ impl Registry {
         if self.engine.is_closed() {
             return Err(SubscribeError::Closed);
         }
-        if let Some(name) = &inbox.name {
-            if control.names.contains_key(name) {
-                return Err(SubscribeError::NameInUse);
-            }
-            control.names.insert(name.clone(), inbox.id);
+        if inbox.name.as_ref().is_some_and(|name| control.find(name).is_some()) {
+            return Err(SubscribeError::NameInUse);
         }
-        let known = Known { inbox: Arc::clone(inbox), task, acks, is_offline: false };
-        control.subscriptions.insert(inbox.id, known);
+        control.insert(Known { inbox: Arc::clone(inbox), task, acks, is_offline: false });
         Ok(control)
+    }
+
+    /// Notes who handles what comes for a subscription that was attached to. False if it has been
+    /// taken over or deleted since, or the broker has closed: nobody would end the task.
+    pub(crate) fn note_task(&self, task: &Arc<Task>) -> bool {
+        let mut control = self.control();
+        match control.subscriptions.get_mut(&task.inbox.id) {
+            Some(known) if !self.engine.is_closed() => {
+                known.task = Some(Arc::downgrade(task));
+                true
+            }
+            _ => false,
+        }
     }
 
     /// The number that the next subscription or inbox gets.
@@ -308,32 +378,38 @@ impl Registry {
         control.last_id
     }
 
-    /// Gives a subscription that settles later another inbox, which has no consumer yet: from where
-    /// it was, or from `start` on. The old one gets nothing any more; whoever has it ends it.
-    /// `None` if it is not there any more.
+    /// Gives a subscription that settles later another inbox: from where it was, or from `start`
+    /// on. The old one gets nothing any more; whoever has it ends it. With `is_offline` the next
+    /// one has no consumer until somebody opens it. `None` if the subscription is not there any
+    /// more, or the broker has closed: nobody would close the next inbox.
     pub(crate) fn succeed(
         self: &Arc<Self>,
         inbox: &Arc<Inbox>,
         acks: &Acks,
         start: Option<Start>,
-    ) -> Option<(Arc<Inbox>, Arc<Acks>)> {
-        let shards = self.engine.shards.len();
+        is_offline: bool,
+    ) -> Result<Option<Succession>, StoreFault> {
         let interest = match start {
             Some(start) => start.limit(&inbox.interest, self.engine.clock.unix_us()),
             None => inbox.interest.again(),
         };
-        let next = Arc::new(Inbox::new(
-            self.next_id(),
-            inbox.name.clone(),
-            interest,
-            Queue { overflow: inbox.overflow, delivery: inbox.delivery, capacity: inbox.capacity },
-            shards,
-            inbox.began_us,
-        ));
+        let next = Arc::new(inbox.again(self.next_id(), interest));
         // Asks the filter, so no lock is held.
         let replays = start.map(|start| self.replays(&next, start));
+        // Written down first: if that fails, nothing has changed.
+        let moved = start.and_then(|start| {
+            let archive = self.archive.as_ref().filter(|_| acks.is_durable())?;
+            Some((archive.moving(), start, inbox.name.as_deref()?))
+        });
+        if let Some((_, start, name)) = &moved {
+            let floors = self.floors(replays.as_ref().and_then(Option::as_deref));
+            self.move_subscription(acks, name, *start, &floors)?;
+        }
         let mut control = self.control();
-        control.subscriptions.remove(&inbox.id)?;
+        if self.engine.is_closed() {
+            return Ok(None);
+        }
+        let Some(before) = control.subscriptions.remove(&inbox.id) else { return Ok(None) };
         // Heads first: a shard that has no lane afterwards has had nothing below for it.
         let heads: Vec<u64> = self.engine.shards.iter().map(|shard| shard.log.head()).collect();
         let left = acks.hand_over();
@@ -348,27 +424,25 @@ impl Registry {
             Some(cursors.map(|cursor| Replay { cursor, scan: Scan::default() }).collect())
         });
         let acks = Arc::new(acks.succeed_to(Arc::clone(&next), left, start.is_some()));
-        if let Some(name) = &next.name {
-            control.names.insert(name.clone(), next.id);
-        }
-        let known = Known {
+        control.insert(Known {
             inbox: Arc::clone(&next),
             task: None,
             acks: Some(Arc::clone(&acks)),
-            is_offline: true,
-        };
-        control.subscriptions.insert(next.id, known);
+            is_offline,
+        });
         self.begin_instead(control, &next, replays, Some(inbox));
         acks.note_unsettled();
         // Its consumer may keep it for as long as it likes.
-        self.silence(inbox);
-        Some((next, acks))
+        self.engine.silence(inbox);
+        drop(moved);
+        Ok(Some(Succession { acks, before: before.task }))
     }
 
-    /// Nothing comes to `inbox` any more, nor does anything wait for what it has not read.
-    pub(crate) fn silence(&self, inbox: &Inbox) {
-        for shard in &self.engine.shards {
-            shard.baton.run(|core| core.end_inbox(inbox));
+    /// Where a subscription begins in each shard that begins with `replays`, or now.
+    pub(crate) fn floors(&self, replays: Option<&[Replay]>) -> Vec<u64> {
+        match replays {
+            Some(replays) => replays.iter().map(|replay| replay.cursor).collect(),
+            None => self.engine.shards.iter().map(|shard| shard.log.head()).collect(),
         }
     }
 
@@ -381,9 +455,10 @@ impl Registry {
     /// The consumer of `inbox` is gone: a subscription that has a name and settles later goes on
     /// without one, any other ends.
     pub(crate) fn leave(self: &Arc<Self>, inbox: &Arc<Inbox>, acks: Option<&Acks>) {
-        match acks.filter(|_| inbox.name.is_some() && !self.engine.is_closed()) {
-            Some(acks) => _ = self.succeed(inbox, acks, None),
-            None => self.unroute(inbox),
+        match acks.filter(|_| inbox.name.is_some()) {
+            // Nothing is written down where it goes on where it was.
+            Some(acks) if matches!(self.succeed(inbox, acks, None, true), Ok(Some(_))) => {}
+            _ => self.unroute(inbox),
         }
     }
 
@@ -427,10 +502,8 @@ impl Registry {
         };
         match start {
             Start::Now => None,
-            Start::Earliest | Start::Offset(_) => from(&|shard| shard.log.low()),
-            Start::Time(from_us) => {
-                from(&|shard| shard.log.first_where(|record| published_us(record) >= from_us))
-            }
+            Start::Earliest | Start::Offset(_) => from(&|shard| shard.log.oldest()),
+            Start::Time(from_us) => from(&|shard| first_at(&shard.log, from_us)),
             Start::Last(count) => {
                 // The last `count` of each shard, and of those the latest `count`. Where none of a
                 // shard is among them, all is older that was there before the search began.
@@ -469,37 +542,21 @@ impl Registry {
     ) -> Vec<(u64, u64)> {
         let mut found = Vec::new();
         let mut left = self.offsets_left(inbox, index);
-        let (low, mut next) = (shard.log.low(), head);
-        while found.len() < count && next > low && !left.is_empty() {
-            let end = low.max(next.saturating_sub(LAST_BATCH));
-            let mut candidates = Vec::new();
-            {
-                let pinned = epoch::pin();
-                while next > end && !left.is_empty() {
-                    next -= 1;
-                    let kept = shard.log.pinned_record(next, &pinned).and_then(|record| {
-                        let Some(left_of_it) = left.get_mut(&record.partition()) else {
-                            return Some(None);
-                        };
-                        *left_of_it = record.offset();
-                        if record.offset() == 0 {
-                            left.remove(&record.partition());
-                        }
-                        shard.log.keep(next, &pinned).map(Some)
-                    });
-                    match kept {
-                        Some(kept) => candidates.extend(kept.map(|kept| (next, kept))),
-                        // It has expired, and so has what was before.
-                        None => left.clear(),
-                    }
-                }
-            }
+        let mut next = head;
+        while found.len() < count && next > shard.log.oldest() && !left.is_empty() {
+            let start = shard.log.oldest().max(next.saturating_sub(LAST_BATCH));
+            let records = records_before(&shard.log, start, next);
+            next = start;
             // Unpinned: while a filter runs, what others let go must not wait for it.
-            for (sequence, kept) in candidates {
-                if found.len() < count
-                    && inbox.interest.selects(kept.record(), &self.engine.context)
-                {
-                    found.push((kept.record().published_us(), sequence));
+            for (sequence, kept) in records.into_iter().rev() {
+                let record = kept.record();
+                let Some(left_of_it) = left.get_mut(&record.partition()) else { continue };
+                *left_of_it = record.offset();
+                if record.offset() == 0 {
+                    left.remove(&record.partition());
+                }
+                if found.len() < count && inbox.interest.selects(record, &self.engine.context) {
+                    found.push((record.published_us(), sequence));
                 }
             }
         }
@@ -519,8 +576,32 @@ impl Registry {
     }
 }
 
-fn published_us(record: Record<'_>) -> u64 {
-    record.published_us()
+/// Records of `start..end` with their sequences, in order: those before the log's low end from what
+/// backs it, or else those from there on.
+fn records_before(log: &Log, start: u64, end: u64) -> Vec<(u64, KeptRecord)> {
+    let low = log.low();
+    if let Some(backing) = log.backing().filter(|_| start < low) {
+        let (mut records, mut at, mut recalled) = (Vec::new(), start, Recalled::default());
+        while at < end {
+            if backing.read(at..end, &mut recalled).is_err() {
+                break;
+            }
+            let (read, next, _) = recalled.take_all();
+            records.extend(read);
+            at = next;
+        }
+        return records;
+    }
+    let pinned = epoch::pin();
+    (start..end).filter_map(|sequence| Some((sequence, log.keep(sequence, &pinned)?))).collect()
+}
+
+/// The first sequence that was published at `time_us` or later.
+fn first_at(log: &Log, time_us: u64) -> u64 {
+    let first = log.first_where(|record| record.published_us() >= time_us);
+    let Some(backing) = log.backing().filter(|_| first == log.low()) else { return first };
+    // What cannot be read is told where it is received.
+    backing.sequence_at(time_us).unwrap_or_else(|_| log.oldest())
 }
 
 /// Makes the lanes of `inbox` with all batons held, and then calls `publish_route`.

@@ -3,10 +3,10 @@
 use crate::acker::Acker;
 use crate::broker::Broker;
 use crate::config::{DeliveryMode, Start};
-use crate::error::ConfigError;
+use crate::error::{ConfigError, PublishError};
 use crate::inbox::InboxState;
 use crate::letters::DeadLetters;
-use crate::registry::Control;
+use crate::registry::Known;
 use crate::sync::Arc;
 use std::time::Instant;
 
@@ -51,9 +51,8 @@ impl Broker {
         name: &str,
     ) -> Result<SubscriptionDescription, ConfigError> {
         self.inner.engine.check()?;
-        let control = self.inner.control();
-        let id = control.names.get(name).ok_or(ConfigError::UnknownSubscription)?;
-        let known = control.subscriptions.get(id).ok_or(ConfigError::UnknownSubscription)?;
+        let mut control = self.inner.control();
+        let known = control.find(name).ok_or(ConfigError::UnknownSubscription)?;
         Ok(SubscriptionDescription {
             name: name.to_owned(),
             patterns: known.inbox.interest.patterns.iter().map(ToString::to_string).collect(),
@@ -72,22 +71,25 @@ impl Broker {
     /// [`ConfigError::UnknownSubscription`].
     pub fn delete_subscription(&self, name: &str) -> Result<(), ConfigError> {
         self.inner.engine.check()?;
-        let (inbox, task, acks, was_offline) = {
-            let control = self.inner.control();
-            let id = control.names.get(name).ok_or(ConfigError::UnknownSubscription)?;
-            let known = control.subscriptions.get(id).ok_or(ConfigError::UnknownSubscription)?;
-            let task = known.task.as_ref().and_then(std::sync::Weak::upgrade);
-            (Arc::clone(&known.inbox), task, known.acks.clone(), known.is_offline)
-        };
-        self.inner.unroute(&inbox);
-        self.inner.silence(&inbox);
+        let acks = self.inner.control().find(name).and_then(|known| known.acks.clone());
+        if let Some(acks) = acks {
+            // Written down first: if that fails, nothing has changed.
+            let forgotten = self.inner.forget_subscription(name, &acks);
+            forgotten.map_err(PublishError::from)?;
+        }
+        let mut control = self.inner.control();
+        let id = control.find(name).map(|known| known.inbox.id);
+        let known = id.and_then(|id| self.inner.forget(control, id));
+        let Known { inbox, task, acks, is_offline } =
+            known.ok_or(ConfigError::UnknownSubscription)?;
+        self.inner.engine.silence(&inbox);
         if let Some(acks) = acks {
             acks.hand_over();
         }
         inbox.advance(InboxState::Disconnected);
-        match task {
+        match task.and_then(|task| task.upgrade()) {
             Some(task) => _ = task.end(Some(Instant::now())),
-            None if was_offline => self.inner.end_offline(&inbox),
+            None if is_offline => self.inner.end_offline(&inbox),
             None => inbox.wake_all(),
         }
         Ok(())
@@ -98,14 +100,12 @@ impl Broker {
     ///
     /// # Errors
     /// [`ConfigError::UnknownSubscription`], [`ConfigError::SubscriptionInUse`],
-    /// [`ConfigError::AtMostOnce`].
+    /// [`ConfigError::AtMostOnce`]; [`ConfigError::Unavailable`], also when the broker has closed.
     pub fn seek_subscription(&self, name: &str, start: Start) -> Result<(), ConfigError> {
         self.inner.engine.check()?;
         let (inbox, acks) = {
             let mut control = self.inner.control();
-            let Control { names, subscriptions, .. } = &mut *control;
-            let id = names.get(name).ok_or(ConfigError::UnknownSubscription)?;
-            let known = subscriptions.get_mut(id).ok_or(ConfigError::UnknownSubscription)?;
+            let known = control.find(name).ok_or(ConfigError::UnknownSubscription)?;
             let acks = known.acks.clone().ok_or(ConfigError::AtMostOnce)?;
             // Nobody else becomes its consumer meanwhile.
             if !std::mem::take(&mut known.is_offline) {
@@ -113,8 +113,25 @@ impl Broker {
             }
             (Arc::clone(&known.inbox), acks)
         };
-        let sought = self.inner.succeed(&inbox, &acks, Some(start));
-        sought.ok_or(ConfigError::UnknownSubscription)?;
+        let sought = self.inner.succeed(&inbox, &acks, Some(start), true).map_err(|fault| {
+            // Nothing has changed: it may have a consumer again.
+            if let Some(known) = self.inner.control().subscriptions.get_mut(&inbox.id) {
+                known.is_offline = true;
+            }
+            PublishError::from(fault)
+        })?;
+        if sought.is_none() {
+            if self.inner.engine.is_closed() {
+                return Err(ConfigError::Unavailable(PublishError::Closed));
+            }
+            let is_there = self.inner.control().find(name).is_some();
+            // Somebody has deleted it, or taken it over.
+            return Err(if is_there {
+                ConfigError::SubscriptionInUse
+            } else {
+                ConfigError::UnknownSubscription
+            });
+        }
         self.inner.end_offline(&inbox);
         Ok(())
     }
@@ -125,9 +142,8 @@ impl Broker {
     /// [`ConfigError::UnknownSubscription`], [`ConfigError::AtMostOnce`].
     pub fn acker(&self, name: &str) -> Result<Acker, ConfigError> {
         self.inner.engine.check()?;
-        let control = self.inner.control();
-        let id = control.names.get(name).ok_or(ConfigError::UnknownSubscription)?;
-        let known = control.subscriptions.get(id).ok_or(ConfigError::UnknownSubscription)?;
+        let mut control = self.inner.control();
+        let known = control.find(name).ok_or(ConfigError::UnknownSubscription)?;
         known.acks.as_ref().map(Acker::new).ok_or(ConfigError::AtMostOnce)
     }
 

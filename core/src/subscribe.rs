@@ -1,21 +1,23 @@
 //! Subscribing: the settings of a subscription, and what comes of them.
 
-use crate::acks::{Acks, DeadLetterTopic, LEASE_MAX, LEASE_MIN, Terms};
+use crate::acks::{Acks, LEASE_MAX, LEASE_MIN, Terms};
 use crate::backoff::Backoff;
-use crate::clock::deadline_after;
+use crate::clock::{deadline_after, whole_ms};
 use crate::config::{
     CircuitBreaker, DEFAULT_CAPACITY, DeliveryMode, MAX_CAPACITY, Overflow, Start, WaitStrategy,
 };
-use crate::dead_letter;
-use crate::error::{InvalidFilter, PublishError, SubscribeError};
+use crate::durable::delivery_record;
+use crate::error::{InvalidFilter, StoreFault, SubscribeError};
 use crate::filter::Filter;
 use crate::handled::HandlerResult;
 use crate::inbox::{Inbox, InboxState, Queue};
 use crate::interest::{FilterFn, Interest, Selector, is_inside_filter, outside_filters};
 use crate::message::Message;
 use crate::metrics::SubscriptionMetrics;
-use crate::registry::Registry;
-use crate::subscription::{Home, Receiver, Subscription};
+use crate::receiver::Receiver;
+use crate::registry::{Registry, Succession};
+use crate::store::meta::SubscriptionRecord;
+use crate::subscription::{Home, Subscription};
 use crate::sync::Arc;
 use crate::topic::{Pattern, validate_name};
 use crate::wait::Schedule;
@@ -175,8 +177,11 @@ impl<'a> SubscriptionBuilder<'a> {
         self
     }
 
-    /// Messages that can be received and not settled: 65,536 by default, 1 to 2^24. Some 40 bytes
-    /// each. At the limit, none is delivered until one is settled.
+    /// Messages that the consumer can have at a time, received and neither settled nor given back:
+    /// 65,536 by default, 1 to 2^24. At the limit none is delivered, nor delivered again, until it
+    /// settles one, gives one back, or has had one for too long. What waits for another attempt, or
+    /// for an earlier message of its key, does not count; all that is unsettled takes some 40 bytes
+    /// each.
     pub fn max_outstanding(mut self, messages: usize) -> Self {
         self.terms.max_outstanding = messages;
         self
@@ -255,14 +260,16 @@ impl<'a> SubscriptionBuilder<'a> {
     pub fn open(self) -> Result<Subscription, SubscribeError> {
         let wait = self.wait;
         let registry = Arc::clone(&self.registry);
-        let (inbox, acks) = match self.attach(None)? {
-            Ok(attached) => attached,
-            Err(new) => {
-                let start = new.start;
-                let (inbox, acks) = new.make_inbox()?;
+        let (inbox, acks) = match self.attach()? {
+            Some(acks) => (Arc::clone(&acks.inbox), Some(acks)),
+            None => {
+                let start = self.start;
+                let (inbox, acks, record) = self.make_inbox()?;
                 let replays = registry.replays(&inbox, start);
+                let floors = registry.floors(replays.as_deref());
                 let control = registry.register(&inbox, None, acks.clone())?;
                 registry.begin(control, &inbox, replays);
+                keep(&registry, &inbox, acks.as_deref(), record, &floors)?;
                 (inbox, acks)
             }
         };
@@ -271,44 +278,40 @@ impl<'a> SubscriptionBuilder<'a> {
     }
 
     /// Becomes the consumer of the subscription of this name, if it is there and goes on without
-    /// one. Gives the settings back if there is none.
-    #[expect(clippy::type_complexity, reason = "an inbox and what settles its messages")]
-    fn attach(
-        self,
-        task: Option<Weak<Task>>,
-    ) -> Result<Result<(Arc<Inbox>, Option<Arc<Acks>>), Self>, SubscribeError> {
-        self.registry.engine.check()?;
+    /// one, or may be taken over.
+    fn attach(&self) -> Result<Option<Arc<Acks>>, SubscribeError> {
+        let registry = &self.registry;
+        registry.engine.check()?;
         let Some(name) = self.name.filter(|_| self.delivery == DeliveryMode::AtLeastOnce) else {
-            return Ok(Err(self));
+            return Ok(None);
         };
         let patterns = self.patterns()?;
-        let registry = Arc::clone(&self.registry);
         loop {
             let mut control = registry.control();
-            let Some(&id) = control.names.get(name) else { return Ok(Err(self)) };
-            let Some(known) = control.subscriptions.get_mut(&id) else { return Ok(Err(self)) };
+            if registry.engine.is_closed() {
+                return Err(SubscribeError::Closed);
+            }
+            let Some(known) = control.find(name) else { return Ok(None) };
             let Some(acks) = known.acks.clone() else { return Err(SubscribeError::Different) };
             if known.inbox.interest.patterns != patterns {
                 return Err(SubscribeError::Different);
             }
-            let inbox = Arc::clone(&known.inbox);
             if known.is_offline {
                 known.is_offline = false;
-                known.task = task;
-                return Ok(Ok((inbox, Some(acks))));
+                return Ok(Some(acks));
             }
             if !self.takes_over {
                 return Err(SubscribeError::NameInUse);
             }
-            let before = known.task.take().and_then(|task| task.upgrade());
             drop(control);
-            // Whoever comes first: then it is offline, or somebody else's.
-            registry.succeed(&inbox, &acks, None);
-            match before {
+            // If others come first, it is offline then, or somebody else's.
+            let succession = registry.succeed(&acks.inbox, &acks, None, true);
+            let Ok(Some(succession)) = succession else { continue };
+            match succession.before.and_then(|task| task.upgrade()) {
                 Some(task) => _ = task.end(Some(Instant::now())),
                 None => {
-                    inbox.advance(InboxState::Disconnected);
-                    inbox.wake_all();
+                    acks.inbox.advance(InboxState::Disconnected);
+                    acks.inbox.wake_all();
                 }
             }
         }
@@ -341,43 +344,52 @@ impl<'a> SubscriptionBuilder<'a> {
             breaker: self.breaker,
             wait: self.wait,
         };
-        let inner = &registry;
         let workers = {
-            let _control = inner.control();
-            inner.workers()?
+            let _control = registry.control();
+            registry.workers()?
         };
-        let task = match self.attach(None)? {
-            Ok((inbox, acks)) => {
-                let task = Task::new(receiver_of(inner, &inbox, acks, true), config, &workers);
-                if let Some(known) = inner.control().subscriptions.get_mut(&inbox.id) {
-                    known.task = Some(Arc::downgrade(&task));
+        let task = match self.attach()? {
+            Some(acks) => {
+                let inbox = Arc::clone(&acks.inbox);
+                let receiver = receiver_of(&registry, &inbox, Some(acks), true);
+                let task = Task::new(receiver, config, &workers);
+                if !registry.note_task(&task) {
+                    task.end(None);
                 }
                 task
             }
-            Err(new) => {
-                let (inbox, acks) = new.make_inbox()?;
-                let replays = inner.replays(&inbox, start);
-                let receiver = receiver_of(inner, &inbox, acks.clone(), true);
+            None => {
+                let (inbox, acks, record) = self.make_inbox()?;
+                let replays = registry.replays(&inbox, start);
+                let floors = registry.floors(replays.as_deref());
+                let receiver = receiver_of(&registry, &inbox, acks.clone(), true);
                 let task = Task::new(receiver, config, &workers);
-                let control = inner.register(&inbox, Some(Arc::downgrade(&task)), acks)?;
-                inner.begin(control, &inbox, replays);
+                let weak = Some(Arc::downgrade(&task));
+                let control = registry.register(&inbox, weak, acks.clone())?;
+                registry.begin(control, &inbox, replays);
+                keep(&registry, &inbox, acks.as_deref(), record, &floors)?;
                 task
             }
         };
         if dedicated {
             if workers.start_dedicated(Arc::clone(&task)).is_err() {
                 task.end(None);
-                inner.leave(&task.inbox, task.acks.as_deref());
+                registry.leave(&task.inbox, task.acks.as_deref());
                 return Err(SubscribeError::NoThread);
             }
         } else {
             // There may be something to replay, and if not, this makes it wait for arrivals.
             Schedule::schedule(Arc::clone(&task));
         }
-        Ok(HandlerSubscription { inner: Arc::downgrade(inner), task: Some(task), waits: true })
+        Ok(HandlerSubscription { inner: Arc::downgrade(&registry), task: Some(task), waits: true })
     }
 
-    fn make_inbox(self) -> Result<(Arc<Inbox>, Option<Arc<Acks>>), SubscribeError> {
+    /// The inbox of a new subscription, what settles its messages, and what is to be written down of
+    /// it where it outlives the process.
+    #[expect(clippy::type_complexity, reason = "what a subscription consists of")]
+    fn make_inbox(
+        mut self,
+    ) -> Result<(Arc<Inbox>, Option<Arc<Acks>>, Option<SubscriptionRecord>), SubscribeError> {
         self.registry.engine.check()?;
         let patterns = self.patterns()?;
         let selector = self.filter.map_err(SubscribeError::InvalidFilter)?;
@@ -393,6 +405,22 @@ impl<'a> SubscriptionBuilder<'a> {
             check_terms(&self.terms)?;
         }
         let inner = &self.registry;
+        let mut record = None;
+        if settles_later && self.name.is_some() && inner.archive.is_some() {
+            let filter = match &selector {
+                None => None,
+                Some(Selector::Expression(filter)) => Some(filter.to_string()),
+                Some(Selector::Function(_)) => return Err(SubscribeError::FilterNotKept),
+            };
+            self.terms.is_durable = true;
+            record = Some(SubscriptionRecord {
+                patterns: patterns.iter().map(ToString::to_string).collect(),
+                filter,
+                start: self.start,
+                delivery: delivery_record(&self.terms, self.capacity, self.dead_letter_topic),
+                ..SubscriptionRecord::default()
+            });
+        }
         let (from_offset, from_us) = self.start.limits(inner.engine.clock.unix_us());
         let inbox = Arc::new(Inbox::new(
             inner.next_id(),
@@ -407,27 +435,38 @@ impl<'a> SubscriptionBuilder<'a> {
             inner.engine.shards.len(),
             inner.engine.clock.unix_us(),
         ));
-        let acks = settles_later.then(|| {
-            let topic = match self.dead_letter_topic {
-                Some(topic) => topic.to_owned(),
-                None => dead_letter::default_topic(&inbox),
-            };
-            let broker = Arc::downgrade(inner);
-            let topic: Arc<DeadLetterTopic> = Arc::new(move || {
-                let broker = broker.upgrade().ok_or(PublishError::Closed)?;
-                broker.dead_letter_topic(&topic)
-            });
-            let engine = Arc::clone(&inner.engine);
-            Arc::new(Acks::new(Arc::clone(&inbox), engine, self.terms, topic))
-        });
-        Ok((inbox, acks))
+        let acks =
+            settles_later.then(|| inner.settled_by(&inbox, self.terms, self.dead_letter_topic));
+        Ok((inbox, acks, record))
     }
 }
 
+/// Writes a new subscription down, where it outlives the process.
+fn keep(
+    registry: &Arc<Registry>,
+    inbox: &Inbox,
+    acks: Option<&Acks>,
+    record: Option<SubscriptionRecord>,
+    floors: &[u64],
+) -> Result<(), SubscribeError> {
+    let (Some(acks), Some(name), Some(record)) = (acks, &inbox.name, record) else {
+        return Ok(());
+    };
+    registry.keep_subscription(acks, name, record, floors).map_err(|fault| {
+        registry.unroute(inbox);
+        registry.engine.silence(inbox);
+        SubscribeError::Store(fault)
+    })
+}
+
 fn check_terms(terms: &Terms) -> Result<(), SubscribeError> {
-    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     check_ranges([
-        ("visibility_timeout", ms(terms.visibility), ms(LEASE_MIN), ms(LEASE_MAX)),
+        (
+            "visibility_timeout",
+            whole_ms(terms.visibility),
+            whole_ms(LEASE_MIN),
+            whole_ms(LEASE_MAX),
+        ),
         ("max_delivery_attempts", terms.max_attempts.into(), 1, u16::MAX.into()),
         ("max_outstanding", terms.max_outstanding as u64, 1, 1 << 24),
     ])
@@ -464,13 +503,17 @@ impl Home for Weak<Registry> {
         }
     }
 
-    fn seek(&self, inbox: &Arc<Inbox>, acks: &Acks, start: Start) -> Option<Receiver> {
-        let registry = self.upgrade()?;
-        let (inbox, acks) = registry.succeed(inbox, acks, Some(start))?;
-        if let Some(known) = registry.control().subscriptions.get_mut(&inbox.id) {
-            known.is_offline = false;
-        }
-        Some(receiver_of(&registry, &inbox, Some(acks), false))
+    fn seek(
+        &self,
+        inbox: &Arc<Inbox>,
+        acks: &Acks,
+        start: Start,
+    ) -> Result<Option<Receiver>, StoreFault> {
+        let Some(registry) = self.upgrade() else { return Ok(None) };
+        let sought = registry.succeed(inbox, acks, Some(start), false)?;
+        Ok(sought.map(|Succession { acks, .. }| {
+            receiver_of(&registry, &Arc::clone(&acks.inbox), Some(acks), false)
+        }))
     }
 }
 
@@ -486,7 +529,8 @@ fn check_subscription_name(name: &str) -> Result<(), SubscribeError> {
 }
 
 /// A subscription whose messages go to a handler. Dropping it unsubscribes and waits for the
-/// handler, unless it is the handler that drops it.
+/// handler, unless it is the handler that drops it. One that has a name and delivers at least once
+/// goes on without a consumer then: see [`SubscriptionBuilder::name`].
 #[derive(Debug)]
 #[must_use = "dropping it unsubscribes: use `detach` to keep the handler running"]
 pub struct HandlerSubscription {
@@ -499,7 +543,7 @@ pub struct HandlerSubscription {
 impl HandlerSubscription {
     /// Number of the subscription, unique in the broker.
     pub fn id(&self) -> u64 {
-        self.task.as_ref().map_or(0, |task| task.inbox.id)
+        self.task.as_ref().map_or(0, |task| task.inbox.number)
     }
 
     /// Messages queued and not handed to the handler yet.
@@ -515,7 +559,8 @@ impl HandlerSubscription {
     }
 
     /// Unsubscribes: when this returns, the handler does not run any more and has been dropped.
-    /// What was queued is thrown away. From inside the handler itself it returns at once, and the
+    /// What was queued is thrown away, but for a subscription that has a name and delivers at least
+    /// once, which goes on without a consumer. From inside the handler itself it returns at once, and the
     /// handler is not called again; from inside another one the handler may still be being dropped.
     ///
     /// Two handlers that unsubscribe each other at the same time would wait for ever: use
@@ -558,24 +603,20 @@ impl HandlerSubscription {
     fn end(&mut self, deadline: Option<Instant>) -> bool {
         let Some(task) = &self.task else { return true };
         task.inbox.advance(InboxState::Ended);
-        if let Some(inner) = self.inner.upgrade() {
-            if inner.engine.generation.is_over() {
-                // Its threads do not exist here, and its locks may be held for ever.
-                std::mem::forget(self.task.take());
-                return true;
-            }
-            if task.acks.is_none() {
-                inner.unroute(&task.inbox);
-            }
-            let ended = task.end(deadline);
-            // When it has told what it has handled.
-            inner.leave(&task.inbox, task.acks.as_deref());
-            if ended {
-                self.task = None;
-            }
-            return ended;
+        let registry = self.inner.upgrade();
+        if registry.as_ref().is_some_and(|registry| registry.engine.generation.is_over()) {
+            // Its threads do not exist here, and its locks may be held for ever.
+            std::mem::forget(self.task.take());
+            return true;
+        }
+        if let Some(registry) = registry.as_ref().filter(|_| task.acks.is_none()) {
+            registry.unroute(&task.inbox);
         }
         let ended = task.end(deadline);
+        if let Some(registry) = registry {
+            // When it has told what it has handled.
+            registry.leave(&task.inbox, task.acks.as_deref());
+        }
         if ended {
             self.task = None;
         }

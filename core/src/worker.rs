@@ -18,6 +18,7 @@
 //! | ended: unsubscribed or closed | nobody |
 
 use crate::acks::Acks;
+use crate::agenda::Agenda;
 use crate::breaker::{Breaker, BreakerState};
 use crate::clock::Clock;
 use crate::config::{CircuitBreaker, WaitStrategy};
@@ -28,14 +29,13 @@ use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::lane::Next;
 use crate::message::Message;
-use crate::subscription::Receiver;
+use crate::receiver::Receiver;
 use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Counter, Ordering};
 use crate::threads;
 use crate::wait::{Schedule, Waiter};
 use std::any::Any;
 use std::cell::RefCell;
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -56,6 +56,9 @@ const SLICE: usize = 256;
 
 /// Looks in vain at a task's inbox before its worker leaves it.
 const LINGER: u32 = 200;
+
+/// How long a task rests when the store cannot be read.
+const UNREADABLE: Duration = Duration::from_secs(1);
 
 /// A handler's failure, as it is reported to `on_error`.
 #[derive(Debug, Clone, Copy)]
@@ -272,7 +275,10 @@ impl Task {
                 & contain(|| drop(on_lagged))
                 & contain(|| drop(around));
             if !quiet {
-                tracing::error!(subscription = self.inbox.id, "what a handler captured panicked");
+                tracing::error!(
+                    subscription = self.inbox.number,
+                    "what a handler captured panicked"
+                );
             }
             *lock(&self.is_dropped) = true;
             self.dropped.notify_all();
@@ -310,7 +316,7 @@ impl Task {
             let mut run = || after = self.handle_up_to(most, running, clock);
             if !contain(|| around(&mut run)) {
                 tracing::error!(
-                    subscription = self.inbox.id,
+                    subscription = self.inbox.number,
                     "what goes around a handler panicked"
                 );
             }
@@ -344,7 +350,8 @@ impl Task {
                     return After::Empty(most - left);
                 }
                 Ok(count) => left -= count,
-                Err(RecvError::Lagged(lost)) => tell_loss(self.inbox.id, on_lagged, lost),
+                Err(RecvError::Lagged(lost)) => tell_loss(self.inbox.number, on_lagged, lost),
+                Err(RecvError::Store(_)) => return After::Pause(clock.now() + UNREADABLE),
                 // Nothing else is told by a poll.
                 Err(_) => break,
             }
@@ -372,7 +379,11 @@ impl Task {
                         break;
                     }
                 }
-                Next::Lagged(lost) => tell_loss(self.inbox.id, on_lagged, lost),
+                Next::Lagged(lost) => tell_loss(self.inbox.number, on_lagged, lost),
+                Next::Failed(_) => {
+                    after = After::Pause(clock.now() + UNREADABLE);
+                    break;
+                }
                 Next::Empty | Next::CaughtUp => {
                     receiver.leave();
                     after = After::Empty(most - left);
@@ -398,7 +409,7 @@ impl Task {
             Ok(failed) => {
                 self.failures.add(1);
                 if let Handled::Retry { reason } | Handled::DeadLetter { reason } = &failed {
-                    report(self.inbox.id, on_error, message, reason, false);
+                    report(self.inbox.number, on_error, message, reason, false);
                 }
                 failed
             }
@@ -406,7 +417,7 @@ impl Task {
                 self.failures.add(1);
                 self.panics.add(1);
                 let failed = Handled::retry(panic_text(&*panic));
-                report(self.inbox.id, on_error, message, panic_text(&*panic), true);
+                report(self.inbox.number, on_error, message, panic_text(&*panic), true);
                 drop_quietly(panic);
                 failed
             }
@@ -416,16 +427,20 @@ impl Task {
     /// Goes to sleep until something arrives; false if it has already.
     fn sleep(self: &Arc<Self>) -> bool {
         self.inbox.await_arrivals(Waiter::Work(Arc::clone(self) as _));
-        let is_empty = self.lock().as_mut().is_none_or(|running| {
-            running.receiver.set_alarm();
-            running.receiver.is_empty()
-        });
-        if !is_empty || self.inbox.state() == InboxState::Ended {
+        if !self.has_nothing() || self.inbox.state() == InboxState::Ended {
             self.inbox.arrivals.cancel(|waiter| matches!(waiter, Waiter::Work(_)));
             return false;
         }
         // What has come meanwhile has queued the task, or left word.
         self.state.compare_exchange(ACTIVE, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Whether nothing has come; then it is woken for what becomes due by itself.
+    fn has_nothing(&self) -> bool {
+        self.lock().as_mut().is_none_or(|running| {
+            running.receiver.set_alarm();
+            running.receiver.is_empty()
+        })
     }
 
     /// The loop of a handler that has a thread of its own.
@@ -447,11 +462,7 @@ impl Task {
                     });
                     if park {
                         self.inbox.await_arrivals(Waiter::this_thread());
-                        let is_empty = self.lock().as_mut().is_none_or(|running| {
-                            running.receiver.set_alarm();
-                            running.receiver.is_empty()
-                        });
-                        if is_empty && self.inbox.state() == InboxState::Open {
+                        if self.has_nothing() && self.inbox.state() == InboxState::Open {
                             thread::park();
                         }
                         let me = thread::current().id();
@@ -587,33 +598,10 @@ struct Queue {
     /// Since when the oldest of them has waited.
     waiting_since: Option<Instant>,
     /// Tasks whose breaker is open, by when to try them.
-    paused: BinaryHeap<Reverse<Paused>>,
+    paused: Agenda<Arc<Task>>,
     workers: usize,
     idle: usize,
     started: usize,
-}
-
-#[derive(Debug)]
-struct Paused {
-    until: Duration,
-    task: Arc<Task>,
-}
-
-impl PartialEq for Paused {
-    fn eq(&self, other: &Self) -> bool {
-        self.until == other.until
-    }
-}
-impl Eq for Paused {}
-impl PartialOrd for Paused {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Paused {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.until.cmp(&other.until)
-    }
 }
 
 impl Workers {
@@ -735,7 +723,7 @@ impl Workers {
 
     /// Starts a thread for one handler alone.
     pub(crate) fn start_dedicated(self: &Arc<Self>, task: Arc<Task>) -> std::io::Result<()> {
-        let name = format!("slipring-handler-{}", task.inbox.id);
+        let name = format!("slipring-handler-{}", task.inbox.number);
         self.spawn(name, move |pool| task.run_dedicated(&pool.clock)).map(drop)
     }
 
@@ -831,7 +819,7 @@ impl Workers {
             }
             After::Pause(until) => {
                 // It stays ACTIVE, so arrivals do not queue it; the supervisor does.
-                self.lock().paused.push(Reverse(Paused { until, task }));
+                self.lock().paused.add(until, task);
                 self.call_supervisor();
             }
         }
@@ -850,8 +838,8 @@ impl Workers {
             let mut due = Vec::new();
             let (stalled, waiting, next_pause) = {
                 let mut queue = self.lock();
-                while queue.paused.peek().is_some_and(|Reverse(paused)| paused.until <= now) {
-                    due.extend(queue.paused.pop().map(|Reverse(paused)| paused.task));
+                while let Some(task) = queue.paused.take_due(now) {
+                    due.push(task);
                 }
                 let waited = queue.waiting_since.map(|since| since.elapsed());
                 let short = queue.tasks.len().saturating_sub(queue.idle);
@@ -859,7 +847,7 @@ impl Workers {
                 (
                     if stalled { short.min(BURST).min(MAX_WORKERS - queue.workers) } else { 0 },
                     short > 0 && waited.is_some(),
-                    queue.paused.peek().map(|Reverse(paused)| paused.until),
+                    queue.paused.next(),
                 )
             };
             let woken = !due.is_empty();

@@ -233,6 +233,28 @@ fn at_the_limit_of_outstanding_messages_delivery_stops_until_one_is_settled() {
 }
 
 #[test]
+fn at_the_limit_only_what_has_expired_is_delivered_again() {
+    let (clock, broker) = with_clock();
+    let mut all =
+        settled_later(&broker, "a").max_outstanding(2).visibility_timeout(300 * MS).open().unwrap();
+    for payload in ["failed", "one", "two", "three"] {
+        broker.publish("a", payload).unwrap();
+    }
+    all.try_recv().unwrap().nack(Some(100 * MS)).unwrap();
+    assert_eq!(next(&mut all), Some(("one".into(), 1)));
+    let extended = all.try_recv().unwrap();
+    extended.modify_ack_deadline(200 * MS).unwrap();
+    clock.advance(100 * MS);
+    assert_eq!(next(&mut all), None, "two are with the consumer");
+    clock.advance(100 * MS);
+    assert_eq!(next(&mut all), Some(("failed".into(), 2)), "one of them not any more");
+    assert_eq!(next(&mut all), None);
+    clock.advance(100 * MS);
+    assert_eq!(next(&mut all), Some(("two".into(), 2)), "in the place of the other");
+    assert_eq!(next(&mut all), None);
+}
+
+#[test]
 fn later_messages_of_a_key_wait_for_one_that_failed_and_others_do_not() {
     let (clock, broker) = with_clock();
     let mut all = settled_later(&broker, "a").open().unwrap();

@@ -5,7 +5,7 @@ mod watchdog;
 use slipring::{
     AckError, Backoff, Broker, DEAD_LETTER_ATTEMPTS, DEAD_LETTER_OFFSET, DEAD_LETTER_PARTITION,
     DEAD_LETTER_REASON, DEAD_LETTER_SUBSCRIPTION, DEAD_LETTER_TOPIC, DeliveryMode, Filter, Handled,
-    NewMessage, PublishError, SubscribeError, Subscription, SubscriptionBuilder, TestClock,
+    NewMessage, PublishError, Start, SubscribeError, Subscription, SubscriptionBuilder, TestClock,
     TryRecvError,
 };
 use std::time::Duration;
@@ -80,6 +80,21 @@ fn giving_back_at_the_last_attempt_and_giving_up_make_dead_letters_at_once() {
     let reasons: Vec<_> =
         letters.iter().map(|letter| letter.view().attribute(DEAD_LETTER_REASON).unwrap()).collect();
     assert_eq!(reasons, ["given back at the last attempt", "no good"]);
+}
+
+#[test]
+fn what_an_unnamed_subscription_is_called_stays_when_it_seeks() {
+    let broker = Broker::in_memory();
+    let mut all = settled_later(&broker, "a").open().unwrap();
+    let number = all.id();
+    broker.publish("a", "x").unwrap();
+    all.seek(Start::Earliest).unwrap();
+    assert_eq!(all.id(), number);
+    assert_eq!(broker.metrics().subscriptions[0].id, number);
+    all.try_recv().unwrap().dead_letter("no good").unwrap();
+    let letters = broker.dead_letters(&format!("$dlq/unnamed-{number}")).list(9);
+    let named = letters[0].view().attribute(DEAD_LETTER_SUBSCRIPTION).map(str::to_owned);
+    assert_eq!(named, Some(format!("unnamed-{number}")));
 }
 
 #[test]
@@ -168,10 +183,10 @@ fn letters_are_sent_back_one_by_one_by_filter_or_all_and_thrown_away() {
     assert_eq!(received(&mut all), "13");
     assert_eq!(letters.redrive_all(), Ok(2));
     assert_eq!(received(&mut all), "24");
-    assert_eq!((letters.count(), letters.purge()), (0, 0));
+    assert_eq!((letters.count(), letters.purge()), (0, Ok(0)));
     broker.publish("a", "z").unwrap();
     all.recv().unwrap().dead_letter("no").unwrap();
-    assert_eq!((letters.purge(), letters.count()), (1, 0));
+    assert_eq!((letters.purge(), letters.count()), (Ok(1), 0));
     assert_eq!(received(&mut all), "");
 }
 

@@ -4,9 +4,10 @@
 mod watchdog;
 
 use slipring::{
-    AckError, Broker, ConfigError, DeliveryMode, Handled, RecvError, Start, SubscribeError,
-    Subscription, SubscriptionBuilder, TestClock, TryRecvError,
+    AckError, Broker, ConfigError, DeliveryMode, Handled, PublishError, RecvError, SeekError,
+    Start, SubscribeError, Subscription, SubscriptionBuilder, TestClock, TryRecvError,
 };
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
@@ -242,4 +243,74 @@ fn one_without_a_consumer_can_be_sought() {
         broker.seek_subscription("t", Start::Now).unwrap_err(),
         ConfigError::UnknownSubscription
     );
+}
+
+#[test]
+fn after_the_close_nothing_is_sought_opened_or_taken_over() {
+    let _watchdog = watchdog::watch(60);
+    let broker = Broker::in_memory();
+    let mut online = named(&broker, "online").open().unwrap();
+    drop(named(&broker, "offline").open().unwrap());
+    publish(&broker, 0..2);
+    broker.close(Duration::ZERO);
+    assert_eq!(online.seek(Start::Earliest), Err(SeekError::Ended));
+    assert_eq!(
+        broker.seek_subscription("offline", Start::Earliest).unwrap_err(),
+        ConfigError::Unavailable(PublishError::Closed)
+    );
+    for name in ["online", "offline", "new"] {
+        assert_eq!(named(&broker, name).open().unwrap_err(), SubscribeError::Closed);
+        let taken_over = named(&broker, name).take_over();
+        assert_eq!(taken_over.open().unwrap_err(), SubscribeError::Closed);
+        let handled = named(&broker, name).take_over().handler(|_| ());
+        assert_eq!(handled.unwrap_err(), SubscribeError::Closed);
+    }
+    for expected in 0..2 {
+        assert_eq!(number(online.recv().unwrap().payload()), expected);
+    }
+    assert_eq!(online.recv().map(|_| ()), Err(RecvError::Closed));
+    drop(online);
+    assert_eq!(broker.subscriptions().unwrap(), ["offline"]);
+}
+
+#[test]
+fn whoever_seeks_stays_the_only_consumer() {
+    const ROUNDS: usize = 2_000;
+    let _watchdog = watchdog::watch(300);
+    let broker = Broker::in_memory();
+    let mut all = named(&broker, "s").open().unwrap();
+    let finished = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !finished.load(Ordering::Acquire) {
+                assert_eq!(named(&broker, "s").open().unwrap_err(), SubscribeError::NameInUse);
+            }
+        });
+        for _ in 0..ROUNDS {
+            all.seek(Start::Earliest).unwrap();
+        }
+        finished.store(true, Ordering::Release);
+    });
+}
+
+#[test]
+fn a_handler_that_is_taken_over_while_it_begins_is_let_go() {
+    const ROUNDS: usize = 2_000;
+    let watchdog = watchdog::watch(300);
+    let broker = Broker::in_memory();
+    drop(named(&broker, "s").open().unwrap());
+    let captured = Arc::new(());
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    let captured = Arc::clone(&captured);
+                    let taken = named(&broker, "s").take_over();
+                    taken.handler(move |_| drop(Arc::clone(&captured))).unwrap().detach();
+                }
+            });
+        }
+    });
+    broker.delete_subscription("s").unwrap();
+    watchdog.until("all are let go of", || Arc::strong_count(&captured) == 1);
 }

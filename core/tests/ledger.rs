@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 const VISIBILITY: u64 = 40;
+const MANY: usize = usize::MAX;
 
 fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -95,6 +96,7 @@ enum Step {
     Take { skip: u64, key: u32 },
     TakeSettled { skip: u64 },
     Due,
+    DueWithoutRoom,
     Ack(prop::sample::Index),
     Nack(prop::sample::Index, u64),
     Extend(prop::sample::Index, u64),
@@ -112,6 +114,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (0u64..3, 0u32..4).prop_map(|(skip, key)| Step::Take { skip, key }),
         1 => (0u64..3).prop_map(|skip| Step::TakeSettled { skip }),
         6 => Just(Step::Due),
+        3 => Just(Step::DueWithoutRoom),
         6 => index().prop_map(Step::Ack),
         4 => (index(), time()).prop_map(|(index, delay)| Step::Nack(index, delay)),
         4 => (index(), time()).prop_map(|(index, by)| Step::Extend(index, by)),
@@ -125,7 +128,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Takes the next due message from both.
 fn due(ledger: &mut Ledger, model: &mut Model) -> Result<bool, TestCaseError> {
-    let Some(grant) = ledger.due(ms(model.now), ms(model.now + VISIBILITY)) else {
+    let Some(grant) = ledger.due(ms(model.now), ms(model.now + VISIBILITY), MANY) else {
         // All that is over must have been held by others.
         let over: Vec<u64> = model
             .unsettled
@@ -145,6 +148,33 @@ fn due(ledger: &mut Ledger, model: &mut Model) -> Result<bool, TestCaseError> {
         }
         return Ok(false);
     };
+    given(model, grant)?;
+    Ok(true)
+}
+
+/// The same where no more may be leased than are.
+fn due_without_room(ledger: &mut Ledger, model: &mut Model) -> Result<(), TestCaseError> {
+    let before = ledger.leased();
+    if let Some(grant) = ledger.due(ms(model.now), ms(model.now + VISIBILITY), before) {
+        prop_assert!(ledger.leased() <= before, "{:?} takes no room", grant);
+        return given(model, grant);
+    }
+    // All leases that are over have been seen.
+    let now = model.now;
+    let leases = model.unsettled.values_mut().filter_map(|message| match message.state {
+        State::Leased { until } => Some((until <= now, &mut message.failed)),
+        _ => None,
+    });
+    let live = leases.filter_map(|(is_over, failed)| {
+        *failed |= is_over;
+        (!is_over).then_some(())
+    });
+    prop_assert_eq!(ledger.leased(), live.count());
+    Ok(())
+}
+
+/// A message that is due has been leased anew.
+fn given(model: &mut Model, grant: Grant) -> Result<(), TestCaseError> {
     let found = model.unsettled.get(&grant.sequence).copied();
     prop_assert!(found.is_some(), "{:?} is settled", grant);
     let mut message = found.expect("just asserted");
@@ -158,7 +188,7 @@ fn due(ledger: &mut Ledger, model: &mut Model) -> Result<bool, TestCaseError> {
     message.state = State::Leased { until: model.now + VISIBILITY };
     model.unsettled.insert(grant.sequence, message);
     model.grants.push(grant);
-    Ok(true)
+    Ok(())
 }
 
 fn run(start: u64, steps: Vec<Step>) -> Result<(), TestCaseError> {
@@ -191,6 +221,7 @@ fn run(start: u64, steps: Vec<Step>) -> Result<(), TestCaseError> {
             Step::Due => {
                 due(&mut ledger, &mut model)?;
             }
+            Step::DueWithoutRoom => due_without_room(&mut ledger, &mut model)?,
             Step::Ack(index) if !model.grants.is_empty() => {
                 let grant = *index.get(&model.grants);
                 let known = model.unsettled.get(&grant.sequence);
@@ -271,7 +302,15 @@ fn run(start: u64, steps: Vec<Step>) -> Result<(), TestCaseError> {
             State::Leased { until } | State::Waiting { until } => Some(until),
             State::Held => None,
         });
-        match (times.min(), ledger.next_due()) {
+        let live = model.unsettled.values().filter_map(|message| match message.state {
+            State::Leased { until } if until > model.now => Some(ms(until)),
+            _ => None,
+        });
+        // Where there is no room, what ends first makes some.
+        if let Some(first) = live.min() {
+            prop_assert!(ledger.next_due(0).is_some_and(|next| next <= first));
+        }
+        match (times.min(), ledger.next_due(MANY)) {
             (None, next) => prop_assert_eq!(next, None),
             // It may be asked to look early, never late.
             (Some(first), next) => {
@@ -304,13 +343,13 @@ fn leases_that_are_given_expire_in_their_order_and_not_early() {
     for sequence in 0..100 {
         ledger.lease(sequence, 0, ms(sequence + VISIBILITY));
     }
-    assert_eq!(ledger.next_due(), Some(ms(VISIBILITY)));
-    assert_eq!(ledger.due(ms(VISIBILITY - 1), ms(1000)), None);
+    assert_eq!(ledger.next_due(MANY), Some(ms(VISIBILITY)));
+    assert_eq!(ledger.due(ms(VISIBILITY - 1), ms(1000), MANY), None);
     for sequence in 0..100 {
         let now = ms(sequence + VISIBILITY);
-        let grant = ledger.due(now, ms(1000)).expect("one is due");
+        let grant = ledger.due(now, ms(1000), MANY).expect("one is due");
         assert_eq!(grant, Grant { sequence, generation: 2, attempt: 2 });
-        assert_eq!(ledger.due(now, ms(1000)), None, "each at its own time");
+        assert_eq!(ledger.due(now, ms(1000), MANY), None, "each at its own time");
     }
 }
 
@@ -318,8 +357,8 @@ fn leases_that_are_given_expire_in_their_order_and_not_early() {
 fn a_deadline_is_rounded_up_to_the_next_millisecond() {
     let mut ledger = Ledger::new(0);
     ledger.lease(0, 0, Duration::from_micros(10_001));
-    assert_eq!(ledger.due(Duration::from_micros(10_999), ms(99)), None);
-    assert!(ledger.due(ms(11), ms(99)).is_some());
+    assert_eq!(ledger.due(Duration::from_micros(10_999), ms(99), MANY), None);
+    assert!(ledger.due(ms(11), ms(99), MANY).is_some());
 }
 
 #[test]
@@ -336,7 +375,7 @@ fn many_that_are_due_at_once_come_one_by_one_and_all() {
     while (seen.len() as u64) < COUNT {
         calls += 1;
         assert!(calls < 2 * COUNT, "only {} of {COUNT} come", seen.len());
-        seen.extend(ledger.due(ms(60_000), ms(90_000)).map(|grant| grant.sequence));
+        seen.extend(ledger.due(ms(60_000), ms(90_000), MANY).map(|grant| grant.sequence));
     }
-    assert_eq!(ledger.due(ms(60_000), ms(90_000)), None);
+    assert_eq!(ledger.due(ms(60_000), ms(90_000), MANY), None);
 }

@@ -4,9 +4,9 @@
 mod watchdog;
 
 use slipring::{
-    BreakerState, Broker, CircuitBreaker, ConfigError, HandlerSubscription, Metrics, NewMessage,
-    Overflow, PublishError, RecvError, Start, Subscription, SubscriptionMetrics, TestClock, Topic,
-    TryRecvError,
+    BreakerState, Broker, CircuitBreaker, ConfigError, DeliveryMode, HandlerSubscription, Metrics,
+    NewMessage, Overflow, PublishError, RecvError, Start, Subscription, SubscriptionMetrics,
+    TestClock, Topic, TryRecvError,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -280,6 +280,10 @@ fn figures_are_exact_at_rest_after_subscribers_came_and_went_under_load() {
             alone.oldest_age_us = figures.oldest_age_us;
             assert_eq!(&alone, figures);
         }
+        let mut sought =
+            broker.subscription("none").delivery(DeliveryMode::AtLeastOnce).open().unwrap();
+        sought.seek(Start::Earliest).unwrap();
+        assert_eq!(broker.subscription_metrics_of(sought.id()).unwrap().id, sought.id());
         let gone = broker.subscribe("a").unwrap().id();
         let unknown = Err(ConfigError::UnknownSubscription);
         assert_eq!(broker.subscription_metrics_of(gone), unknown);

@@ -2,6 +2,8 @@
 #include "check.h"
 
 #include <pthread.h>
+#include <sys/types.h>
+#include <sys/wait.h>
 
 /* Some reason, with an end that is no whole character. */
 #define NO_TEXT "\xff"
@@ -615,6 +617,73 @@ static void a_dead_letter_that_cannot_be_stored_is_told_and_stays_unsettled(void
     slipring_broker_free(&broker);
 }
 
+static void what_was_received_is_settled_also_after_the_end(void) {
+    slipring_broker *broker = open_broker();
+    slipring_subscription_options options = at_least_once();
+    slipring_subscription *sub = subscribe(broker, "jobs/*", &options);
+    slipring_message message;
+    slipring_kept *kept = NULL;
+
+    publish(broker, "1");
+    publish(broker, "2");
+    OK(slipring_broker_close(broker, 0, NULL));
+    message = receive(sub);
+    OK(slipring_ack(&message, 1, NULL));
+    slipring_broker_free(&broker);
+    message = receive(sub);
+    OK(slipring_extend(&message, 1, SLIPRING_SECONDS(600), NULL));
+    OK(slipring_message_keep(&message, &kept));
+    OK(slipring_kept_message(kept, &message));
+    OK(slipring_ack(&message, 1, NULL));
+    CHECK(slipring_subscription_try_recv(sub, &message) == SLIPRING_CLOSED);
+    slipring_subscription_free(&sub);
+    OK(slipring_kept_message(kept, &message));
+    CHECK(slipring_ack(&message, 1, NULL) == SLIPRING_STALE);
+    slipring_kept_free(&kept);
+}
+
+/* In the child of a fork everything is refused, and nothing waits. */
+static void a_child_settles_nothing(void) {
+    slipring_broker *broker = open_broker();
+    slipring_subscription_options options = at_least_once();
+    slipring_subscription *sub;
+    slipring_acker *acker = NULL;
+    slipring_letters *letters = NULL;
+    slipring_text *words = NULL;
+    slipring_message message;
+    slipring_ack_id id;
+    pid_t child;
+    int status = 1;
+
+    options.name = "s";
+    options.name_len = 1;
+    sub = subscribe(broker, "jobs/*", &options);
+    OK(slipring_subscription_acker(sub, &acker));
+    publish(broker, "x");
+    message = receive(sub);
+    OK(slipring_ack_ids(&message, 1, &id));
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(slipring_ack(&message, 1, NULL) == SLIPRING_EFORKED);
+        CHECK(slipring_nack(&message, 1, 0, NULL) == SLIPRING_EFORKED);
+        CHECK(slipring_acker_ack(acker, &id, 1, NULL) == SLIPRING_EFORKED);
+        CHECK(slipring_subscription_seek(sub, SLIPRING_START_NOW, 0) == SLIPRING_EFORKED);
+        CHECK(slipring_broker_subscriptions(broker, &words) == SLIPRING_EFORKED);
+        CHECK(slipring_broker_delete_subscription(broker, SLIPRING_TEXT("s")) == SLIPRING_EFORKED);
+        CHECK(slipring_broker_dead_letters(broker, SLIPRING_TEXT("d"), NULL, 0, 1, &letters) ==
+              SLIPRING_EFORKED);
+        CHECK(slipring_broker_purge_dead_letters(broker, SLIPRING_TEXT("d"), NULL) ==
+              SLIPRING_EFORKED);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    OK(slipring_ack(&message, 1, NULL));
+    slipring_acker_free(&acker);
+    slipring_subscription_free(&sub);
+    slipring_broker_free(&broker);
+}
+
 /* ---- Names ---- */
 
 static slipring_subscription_description described(const slipring_broker *broker) {
@@ -708,6 +777,7 @@ static void seeking_goes_on_elsewhere(void) {
     slipring_broker *broker = open_broker();
     slipring_subscription_options options = at_least_once();
     slipring_subscription *sub = subscribe(broker, "jobs/*", &options);
+    slipring_subscription_metrics figures;
     slipring_message message;
     slipring_kept *kept = NULL;
     uint64_t time_us, id = slipring_subscription_id(sub);
@@ -742,6 +812,8 @@ static void seeking_goes_on_elsewhere(void) {
     publish(broker, "fresh");
     CHECK(receive(sub).offset == 4);
     CHECK(slipring_subscription_id(sub) == id);
+    figures = figures_of(broker, id);
+    CHECK(figures.id == id && figures.unsettled == 1);
     slipring_subscription_free(&sub);
     slipring_broker_free(&broker);
 }
@@ -813,6 +885,8 @@ int main(void) {
     handlers_succeed_retry_or_give_up();
     dead_letters_are_listed_sent_back_and_thrown_away();
     a_dead_letter_that_cannot_be_stored_is_told_and_stays_unsettled();
+    what_was_received_is_settled_also_after_the_end();
+    a_child_settles_nothing();
     named_subscriptions_outlive_their_consumers();
     seeking_goes_on_elsewhere();
     a_filter_may_not_settle_anything();

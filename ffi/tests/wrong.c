@@ -25,7 +25,7 @@ static const size_t TOO_LONG = (size_t)-1;
 /* What is about delivery at least once. */
 static void settling_nothing(slipring_broker *broker, slipring_subscription *sub) {
     slipring_message message;
-    slipring_status outcomes[1] = {77};
+    slipring_status outcomes[1] = {SLIPRING_OK};
     slipring_acker *acker = NULL, *leased_acker = NULL;
     slipring_letters *letters = NULL;
     slipring_kept *letter = NULL;

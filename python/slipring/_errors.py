@@ -182,6 +182,22 @@ class Expired(Stale):
     """The message has expired from the log."""
 
 
+class StoreError(PublishError, RecvError, SubscribeError, ConfigError):
+    """The store did not do its part: the disk refused, or a write failed before."""
+
+
+class Locked(StoreError):
+    """The directory belongs to another broker, of this process or another."""
+
+
+class Incompatible(StoreError):
+    """The directory is no broker's, of a later version, or a part of it is missing."""
+
+
+class Damaged(StoreError):
+    """The directory has other bytes than were written."""
+
+
 class Timeout(PublishError, RecvError, TimeoutError):
     """The time given is over."""
 

@@ -118,6 +118,35 @@ class WhenFull(enum.Enum):
     REFUSE = "refuse"
 
 
+class Sync(enum.Enum):
+    """When a message that was published counts as stored, in a broker with a directory; a duration is
+    the other choice: when the operating system has it, and the disk follows so often."""
+
+    #: When the disk has it. Whoever waits at the same time shares one sync.
+    ALWAYS = "always"
+    #: When the operating system has it; it decides when the disk follows.
+    OS = "os"
+
+
+class OnDamage(enum.Enum):
+    """What to do where the end of a log has other bytes than were written."""
+
+    #: Its shard can only be read.
+    REFUSE = "refuse"
+    #: It goes on behind that, which reading tells of as a loss.
+    SKIP = "skip"
+
+
+class Retention(enum.Enum):
+    """How long messages are kept in a directory, where that is no duration."""
+
+    #: For ever.
+    FOREVER = "forever"
+
+
+FOREVER = Retention.FOREVER
+
+
 class Sequencer(enum.Enum):
     """Who puts a shard's messages in order; ``Pinned`` is the other choice."""
 

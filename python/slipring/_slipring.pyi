@@ -1,4 +1,5 @@
 import asyncio
+import os
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -23,10 +24,13 @@ from ._options import (
     Disconnect,
     Last,
     Offset,
+    OnDamage,
     Overflow,
     Pinned,
+    Retention,
     Sequencer,
     Start,
+    Sync,
     Time,
     WaitStrategy,
     WhenFull,
@@ -94,6 +98,8 @@ class _PartitionDict(TypedDict):
 @type_check_only
 class _TopicDict(TypedDict):
     name: str
+    retention: float | None
+    retention_bytes: int | None
     partitions: list[_PartitionDict]
 
 @type_check_only
@@ -151,7 +157,12 @@ class _Metrics(TypedDict):
     subscriptions: list[_SubscriptionMetrics]
 
 def open(
+    path: str | os.PathLike[str] | None = None,
     *,
+    sync: Sync | _Seconds | None = None,
+    on_damage: OnDamage | None = None,
+    retention: Retention | _Seconds | None = None,
+    retention_bytes: int | None = None,
     shards: int | None = None,
     memory_budget: int | None = None,
     when_full: WhenFull | None = None,
@@ -173,7 +184,24 @@ class TestClock:
 @final
 class Broker:
     def topic(self, name: str) -> Topic: ...
-    def create_topic(self, name: str, partitions: int = 1) -> Topic: ...
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        retention: Retention | _Seconds | None = None,
+        retention_bytes: int | None = None,
+    ) -> Topic: ...
+    def update_topic(
+        self,
+        name: str,
+        *,
+        retention: Retention | _Seconds | None = None,
+        retention_bytes: int | None = None,
+    ) -> None: ...
+    @property
+    def durable(self) -> bool: ...
+    def flush(self) -> None: ...
     def delete_topic(self, name: str) -> None: ...
     def topics(
         self, pattern: str = "**", *, after: str | None = None, most: int = ...
@@ -373,6 +401,8 @@ class BatchReceipt:
     def enqueued(self) -> int: ...
     @property
     def dropped(self) -> int: ...
+    @property
+    def durable(self) -> bool: ...
 
 @final
 class CloseReport:
@@ -382,6 +412,8 @@ class CloseReport:
     def unreceived(self) -> int: ...
     @property
     def handler_running(self) -> bool: ...
+    @property
+    def store_failure(self) -> str | None: ...
 
 @final
 class Message:

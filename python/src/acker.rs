@@ -40,15 +40,12 @@ fn parse(py: Python<'_>, id: &str) -> PyResult<AckId> {
 }
 
 /// What became of each of several: an exception where that is one.
-fn outcomes<'py, R: IntoPyObject<'py>>(
+fn outcomes<'py, R: IntoPyObject<'py> + Send>(
     py: Python<'py>,
     ids: &[String],
     setting: &str,
     settle: impl Fn(&AckId) -> Result<R, AckError> + Send,
-) -> PyResult<Bound<'py, PyList>>
-where
-    R: Send,
-{
+) -> PyResult<Bound<'py, PyList>> {
     let ids = ids.iter().map(|id| parse(py, id)).collect::<PyResult<Vec<_>>>()?;
     let outcomes: Vec<_> = py.detach(|| ids.iter().map(settle).collect());
     let list = PyList::empty(py);

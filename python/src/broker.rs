@@ -20,6 +20,7 @@ use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyCFunction, PyCapsule, PyDict, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use slipring_core::Broker as CoreBroker;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -66,15 +67,38 @@ impl Shared {
 #[pyclass(frozen, weakref, module = "slipring")]
 pub(crate) struct Broker(Arc<Shared>);
 
-/// Opens a broker in memory.
+/// Opens a broker: in memory, or in the directory `path`, which is made if need be. What is published
+/// there, topics, and named subscriptions that deliver at least once are there again when it is opened
+/// the next time, also after a crash. It belongs to one broker at a time.
+///
+/// `sync` says when a message counts as stored: `Sync.ALWAYS` (the default), `Sync.OS`, or a duration at
+/// which the disk follows. A killed process loses nothing under any of them; a power cut may take what
+/// was not synced. `retention` (7 days unless it is given; `FOREVER` for ever) and `retention_bytes`
+/// say how long messages of topics that are created by publishing are kept.
+///
+/// >>> import slipring, tempfile
+/// >>> with tempfile.TemporaryDirectory() as path:
+/// ...     with slipring.open(path) as broker:
+/// ...         receipt = broker.publish("a/b", b"kept")
+/// ...     with slipring.open(path) as broker:
+/// ...         sub = broker.subscribe(
+/// ...             "a/*", start=slipring.Start.EARLIEST, delivery=slipring.DeliveryMode.AT_MOST_ONCE
+/// ...         )
+/// ...         bytes(sub.get()), receipt.durable
+/// (b'kept', True)
 #[pyfunction]
 #[pyo3(signature = (
-    *, shards=None, memory_budget=None, when_full=None, payload_limit=None, auto_create=None,
+    path=None, *, sync=None, on_damage=None, retention=None, retention_bytes=None, shards=None, memory_budget=None, when_full=None, payload_limit=None, auto_create=None,
     default_partitions=None, workers=None, pin_workers=None, sequencer=None, clock=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
 pub(crate) fn open(
     py: Python<'_>,
+    path: Option<PathBuf>,
+    sync: Option<&Bound<'_, PyAny>>,
+    on_damage: Option<&Bound<'_, PyAny>>,
+    retention: Option<&Bound<'_, PyAny>>,
+    retention_bytes: Option<u64>,
     shards: Option<usize>,
     memory_budget: Option<usize>,
     when_full: Option<&Bound<'_, PyAny>>,
@@ -102,8 +126,20 @@ pub(crate) fn open(
     if let Some(auto_create) = auto_create {
         builder = builder.auto_create(auto_create);
     }
+    let mut topic = options::topic_config(retention, retention_bytes)?;
     if let Some(partitions) = default_partitions {
-        builder = builder.default_partitions(partitions);
+        topic = topic.partitions(partitions);
+    }
+    builder = builder.default_topic(topic);
+    if path.is_some() {
+        builder = builder.disk(options::disk(sync, on_damage)?);
+    } else if sync.is_some()
+        || on_damage.is_some()
+        || retention.is_some()
+        || retention_bytes.is_some()
+    {
+        let wrong = "sync, on_damage and retention are of a directory, and no path is given";
+        return Err(PyTypeError::new_err(wrong));
     }
     if let Some(workers) = workers {
         builder = builder.workers(workers);
@@ -117,7 +153,10 @@ pub(crate) fn open(
     if let Some(clock) = clock {
         builder = builder.clock(&clock.get().0);
     }
-    let broker = py.detach(|| builder.build()).map_err(|error| raise(py, error))?;
+    let broker = match path {
+        None => py.detach(|| builder.build()).map_err(|error| raise(py, error))?,
+        Some(path) => py.detach(|| builder.open(path)).map_err(|error| raise(py, error))?,
+    };
     let shared = Arc::new(Shared { broker, callbacks: Mutex::default() });
     let weak = Arc::downgrade(&shared);
     let broker = Bound::new(py, Broker(shared))?;
@@ -135,7 +174,13 @@ impl Broker {
     }
 
     fn core_topic(&self, py: Python<'_>, name: &str) -> PyResult<slipring_core::Topic> {
-        self.core().topic(name).map_err(|error| raise(py, error))
+        let topic = if self.core().is_durable() {
+            // Where it is made, that waits for the disk.
+            py.detach(|| self.core().topic(name))
+        } else {
+            self.core().topic(name)
+        };
+        topic.map_err(|error| raise(py, error))
     }
 }
 
@@ -148,11 +193,45 @@ impl Broker {
 
     /// Creates the topic `name`: messages with the same key stay in one of its partitions, and keep
     /// their order there.
-    #[pyo3(signature = (name, partitions=1))]
-    fn create_topic(this: &Bound<'_, Self>, name: &str, partitions: usize) -> PyResult<Topic> {
+    #[pyo3(signature = (name, partitions=1, *, retention=None, retention_bytes=None))]
+    fn create_topic(
+        this: &Bound<'_, Self>,
+        name: &str,
+        partitions: usize,
+        retention: Option<&Bound<'_, PyAny>>,
+        retention_bytes: Option<u64>,
+    ) -> PyResult<Topic> {
         let (py, core) = (this.py(), this.get().core());
-        let topic = py.detach(|| core.create_topic(name, partitions));
+        let config = options::topic_config(retention, retention_bytes)?.partitions(partitions);
+        let topic = py.detach(|| core.create_topic_with(name, config));
         Ok(Topic::new(topic.map_err(|error| raise(py, error))?, this.clone().unbind()))
+    }
+
+    /// Says how long the messages of the topic `name` are kept in the directory from now on: for
+    /// `retention` (7 days unless it is given; `FOREVER` for ever) and while they have
+    /// `retention_bytes` together.
+    #[pyo3(signature = (name, *, retention=None, retention_bytes=None))]
+    fn update_topic(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        retention: Option<&Bound<'_, PyAny>>,
+        retention_bytes: Option<u64>,
+    ) -> PyResult<()> {
+        let config = options::topic_config(retention, retention_bytes)?;
+        py.detach(|| self.core().update_topic(name, config)).map_err(|error| raise(py, error))
+    }
+
+    /// Whether it has a directory.
+    #[getter]
+    fn durable(&self) -> bool {
+        self.core().is_durable()
+    }
+
+    /// Makes everything that has been published and settled survive a power cut. In memory it does
+    /// nothing.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.core().flush()).map_err(|error| raise(py, error))
     }
 
     /// Deletes the topic `name`. What is queued already is still delivered.
@@ -185,6 +264,8 @@ impl Broker {
         });
         let dict = PyDict::new(py);
         dict.set_item("name", &topic.name)?;
+        dict.set_item("retention", topic.retention.map(|age| age.as_secs_f64()))?;
+        dict.set_item("retention_bytes", topic.retention_bytes)?;
         dict.set_item("partitions", partitions.collect::<PyResult<Vec<_>>>()?)?;
         Ok(dict)
     }

@@ -6,7 +6,7 @@ use pyo3::types::PyType;
 use slipring_core::internals::{ErrorKind, Kind};
 use slipring_core::{
     AckError, BatchError, ConfigError, InvalidAckId, InvalidFilter, InvalidMessage, InvalidName,
-    PublishError, RecvError, SeekError, SubscribeError,
+    OpenError, PublishError, RecvError, SeekError, SubscribeError,
 };
 use std::fmt::Display;
 
@@ -15,23 +15,27 @@ fn class_name(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::AtMostOnce => "AtMostOnce",
         ErrorKind::Closed => "Closed",
+        ErrorKind::Damaged => "Damaged",
         ErrorKind::Disconnected => "Disconnected",
         // Nobody asks for a message without saying for how long.
         ErrorKind::Empty | ErrorKind::Timeout => "Timeout",
         ErrorKind::Forked => "Forked",
         ErrorKind::Full => "Full",
+        ErrorKind::Incompatible => "Incompatible",
         ErrorKind::InsideFilter => "InsideFilter",
         ErrorKind::InvalidFilter => "InvalidFilter",
         ErrorKind::InvalidMessage => "InvalidMessage",
         ErrorKind::InvalidName => "InvalidName",
         ErrorKind::InvalidSubscriptionName => "InvalidSubscriptionName",
         ErrorKind::Lagged => "Lagged",
+        ErrorKind::Locked => "Locked",
         ErrorKind::NameInUse => "NameInUse",
         ErrorKind::NoMemory => "NoMemory",
         ErrorKind::NoThread => "NoThread",
         ErrorKind::NotLeased => "NotLeased",
         ErrorKind::OutOfRange => "OutOfRange",
         ErrorKind::Stale => "Stale",
+        ErrorKind::Store => "StoreError",
         ErrorKind::TopicDeleted => "TopicDeleted",
         ErrorKind::TopicExists => "TopicExists",
         ErrorKind::UnknownAckId => "UnknownAckId",
@@ -131,6 +135,15 @@ impl Details for AckError {
 impl Details for InvalidAckId {}
 
 impl Details for SeekError {}
+
+impl Details for OpenError {
+    fn describe(&self, exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        match self {
+            Self::Config(error) => error.describe(exception),
+            _ => Ok(()),
+        }
+    }
+}
 
 impl Details for InvalidName {
     fn describe(&self, exception: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -109,8 +109,8 @@ impl DeadLetters {
     }
 
     /// Takes all letters out of the list; how many.
-    fn purge(&self, py: Python<'_>) -> u64 {
-        py.detach(|| self.letters.purge())
+    fn purge(&self, py: Python<'_>) -> PyResult<u64> {
+        py.detach(|| self.letters.purge()).map_err(|error| raise(py, error))
     }
 
     fn __reduce__(&self) -> PyResult<()> {

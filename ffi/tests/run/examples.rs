@@ -1,18 +1,25 @@
 //! The examples in C and C++: their output is checked.
 
 use crate::toolbox::{C99, CXX17, Language, Library, has, object, program, root, run};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Mutex;
 
-/// Builds an example of `examples/`.
+/// Builds an example of `examples/`, once for all tests that ask for it.
 fn example(file: &str, kind: &str, language: Language) -> Option<PathBuf> {
+    static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     if !has(language[0]) {
         return None;
     }
-    let name = file.replace(['/', '.'], "-");
-    let kind = format!("example-{kind}");
-    let object = object(&root().join("examples").join(file), &kind, language, &["-O1"]);
-    Some(program(&name, &kind, language[0], &[object], &[], Library::Shared))
+    let mut built = BUILT.lock().unwrap();
+    let build = || {
+        let name = file.replace(['/', '.'], "-");
+        let kind = format!("example-{kind}");
+        let object = object(&root().join("examples").join(file), &kind, language, &["-O1"]);
+        program(&name, &kind, language[0], &[object], &[], Library::Shared)
+    };
+    Some(built.entry(file.to_owned()).or_insert_with(build).clone())
 }
 
 /// Both of an example: in C, and in C++.
