@@ -347,7 +347,7 @@ enum slipring_handled
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
     // It is done with.
-    SLIPRING_HANDLED = 0,
+    SLIPRING_SUCCESS = 0,
     // It is to be delivered again after the subscription's backoff, unless this was its last
     // attempt; then it goes to the dead letters. Any number that is not listed here is the same.
     SLIPRING_RETRY = 1,
@@ -1119,10 +1119,10 @@ void slipring_kept_free(struct slipring_kept **kept);
 // again. For messages that were received, and those that were kept, from any thread; what a handler
 // has got is settled by what that returns.
 //
-// All of them are tried. `outcomes` may be NULL, or has room for as many, and is written whatever
-// is returned, but not where an argument is wrong. OK if all were settled. Otherwise the last
-// failure, or STALE if leases were over and nothing worse: that is harmless. Errors: EINVAL,
-// ENOTLEASED, EFILTERING, EFORKED. Does not wait.
+// All of them are tried. `outcomes` may be NULL, or has room for as many, and gets what became of
+// each, whatever is returned for all; only an array that cannot be is refused before that. OK if all
+// were settled. Otherwise the last failure, or STALE if leases were over and nothing worse: that is
+// harmless. Errors: EINVAL, ENOTLEASED, EFILTERING, EFORKED. Does not wait.
 slipring_status slipring_ack(const struct slipring_message *messages,
                              size_t messages_len,
                              slipring_status *outcomes);

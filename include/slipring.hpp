@@ -1809,7 +1809,7 @@ template <class F> struct Handling;
 class Handled {
   public:
     // It is done with.
-    static Handled success() noexcept { return Handled(SLIPRING_HANDLED, std::string()); }
+    static Handled success() noexcept { return Handled(SLIPRING_SUCCESS, std::string()); }
     // It is to be delivered again after the subscription's backoff, unless this was its last
     // attempt; then it goes to the dead letters.
     static Handled retry(std::string reason = "the handler asked for a retry") noexcept {
@@ -1884,10 +1884,10 @@ template <class F> struct Handling {
             [&]() -> std::int32_t {
                 if constexpr (std::is_void_v<std::invoke_result_t<F &, const Message &>>) {
                     self.handle(Message(*message));
-                    return SLIPRING_HANDLED;
+                    return SLIPRING_SUCCESS;
                 } else {
                     const Handled handled = self.handle(Message(*message));
-                    if (handled.what_ != SLIPRING_HANDLED)
+                    if (handled.what_ != SLIPRING_SUCCESS)
                         because(handled.reason_);
                     return handled.what_;
                 }
