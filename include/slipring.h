@@ -172,6 +172,15 @@ enum slipring_status
     SLIPRING_ENOTLEASED = -21,
     // It is no ack id, or one of another subscription.
     SLIPRING_EACKID = -22,
+    // The store did not do its part: the disk refused, or a write failed before. The last error
+    // says more. After a failed write the broker takes no more until it is opened anew.
+    SLIPRING_ESTORE = -23,
+    // The directory belongs to another broker, of this process or another.
+    SLIPRING_ELOCKED = -24,
+    // The directory is no broker's, or that of a later version, or a part of it is missing.
+    SLIPRING_EINCOMPATIBLE = -25,
+    // The directory has other bytes than were written.
+    SLIPRING_EDAMAGED = -26,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -237,6 +246,47 @@ enum slipring_delivery
 typedef enum slipring_delivery slipring_delivery;
 #else
 typedef uint32_t slipring_delivery;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// When a message that was published counts as stored, in a broker with a directory. Under none of
+// them does a killed process lose anything; they differ in what a power cut may take.
+enum slipring_sync
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // When the disk has it. Whoever waits at the same time shares one sync.
+    SLIPRING_SYNC_ALWAYS = 0,
+    // When the operating system has it; the disk follows every `sync_interval_ns`.
+    SLIPRING_SYNC_INTERVAL = 1,
+    // When the operating system has it; it decides when the disk follows.
+    SLIPRING_SYNC_OS = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum slipring_sync slipring_sync;
+#else
+typedef uint32_t slipring_sync;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What to do where the end of a log has other bytes than were written.
+enum slipring_on_damage
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // The shard can only be read: publishing to it fails with ESTORE.
+    SLIPRING_DAMAGE_REFUSE = 0,
+    // It goes on behind it. The damage stays as it is, and reading tells of it as a loss.
+    SLIPRING_DAMAGE_SKIP = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum slipring_on_damage slipring_on_damage;
+#else
+typedef uint32_t slipring_on_damage;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
@@ -413,7 +463,8 @@ typedef void (*slipring_user_free_fn)(void *user);
 typedef struct slipring_broker_options {
     // Set by `slipring_broker_options_init`.
     uint32_t struct_size;
-    // How many shards put messages in order independently of each other: 1 to 64. Default 1.
+    // How many shards put messages in order independently of each other: 1 to 64. Default 0: 1, or
+    // as many as the directory was made with, which is refused under another number.
     uint32_t shards;
     // Memory for messages, over all shards: at least 1 MiB a shard. Default 64 MiB.
     uint64_t memory_budget_bytes;
@@ -452,6 +503,23 @@ typedef struct slipring_broker_options {
     slipring_user_free_fn log_user_free;
     // A `slipring_log_level`: what matters less is not told. Default SLIPRING_LOG_INFO.
     uint32_t log_level;
+    // For a directory: a `slipring_sync`. Default SLIPRING_SYNC_ALWAYS.
+    uint32_t sync;
+    // A directory, which is made if need be: what is published, topics, and named subscriptions that
+    // deliver at least once are kept there, and are there again when it is opened the next time, also
+    // after a crash. It belongs to one broker at a time. Default NULL: a broker in memory.
+    const char *dir;
+    // Its length in bytes.
+    size_t dir_len;
+    // For SLIPRING_SYNC_INTERVAL. Default 100 ms.
+    uint64_t sync_interval_ns;
+    // How long messages of topics that are created by publishing are kept in the directory;
+    // SLIPRING_FOREVER for ever. Default 7 days.
+    uint64_t retention_ns;
+    // How many bytes of them are kept, for each topic. Default 0: any number.
+    uint64_t retention_bytes;
+    // For a directory: a `slipring_on_damage`. Default SLIPRING_DAMAGE_REFUSE.
+    uint32_t on_damage;
     // Not used: 0.
     uint32_t reserved;
 } slipring_broker_options;
@@ -593,8 +661,9 @@ typedef struct slipring_close_report {
     uint64_t unreceived;
     // 1 if a handler was still running. It runs to its end, and is then not called again.
     uint32_t handler_running;
-    // Not used: 0.
-    uint32_t reserved;
+    // 1 if the directory could not be closed in order. What was acknowledged is on the disk as far as
+    // the receipts said; what was settled last may be delivered again.
+    uint32_t store_failed;
 } slipring_close_report;
 
 // A partition of a topic. It will not grow.
@@ -664,8 +733,8 @@ typedef struct slipring_batch_receipt {
     uint64_t dropped;
     // Partition of the first, if any was published.
     uint32_t first_partition;
-    // Not used: 0.
-    uint32_t reserved;
+    // 1 if all that was published would survive a power cut. A broker in memory says 0.
+    uint32_t durable;
 } slipring_batch_receipt;
 
 // Is called with a message, which is valid until it returns.
@@ -816,10 +885,15 @@ slipring_status slipring_broker_options_init(struct slipring_broker_options *opt
 slipring_status slipring_subscription_options_init(struct slipring_subscription_options *options,
                                                    size_t struct_size);
 
-// Opens a broker in memory. `options` may be NULL for the defaults. Errors: EINVAL, ERANGE,
-// ETHREAD. Does not wait.
+// Opens a broker: in memory, or in the directory that `options` name. `options` may be NULL for the
+// defaults. Errors: EINVAL, ERANGE, ETHREAD; for a directory ELOCKED, EINCOMPATIBLE, EDAMAGED, EFULL,
+// ESTORE. Does not wait in memory; in a directory it recovers what a crash has left.
 slipring_status slipring_broker_open(const struct slipring_broker_options *options,
                                      struct slipring_broker **broker);
+
+// Makes everything that has been published and settled survive a power cut. In memory it does
+// nothing. Errors: EINVAL, ESTORE, EFULL, EFILTERING, EFORKED. Waits for the disk.
+slipring_status slipring_broker_flush(const struct slipring_broker *broker);
 
 // Closes the broker: stops intake, gives handlers `deadline_ns` to handle what is queued, and
 // stops all threads. Publishers and consumers that wait wake with CLOSED; what is queued for
@@ -850,6 +924,15 @@ slipring_status slipring_broker_create_topic(const struct slipring_broker *broke
                                              size_t name_len,
                                              uint32_t partitions,
                                              struct slipring_topic **topic);
+
+// Says how long messages of the topic `name` are kept in the directory from now on: `retention_ns`, or
+// SLIPRING_FOREVER, and `retention_bytes`, or 0 for any number. Errors: EINVAL, EUTF8, ENOTOPIC,
+// ESTORE, EFULL, EFILTERING, EFORKED. Waits for the disk.
+slipring_status slipring_broker_set_retention(const struct slipring_broker *broker,
+                                              const char *name,
+                                              size_t name_len,
+                                              uint64_t retention_ns,
+                                              uint64_t retention_bytes);
 
 // Deletes the topic `name`: handles to it refuse to publish (EDELETED), and its messages are not
 // replayed any more. What is queued already is still delivered. Errors: EINVAL, EUTF8, ENOTOPIC,

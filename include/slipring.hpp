@@ -129,6 +129,10 @@ enum class Status : std::int32_t {
     at_most_once = SLIPRING_EATMOSTONCE,
     not_leased = SLIPRING_ENOTLEASED,
     invalid_ack_id = SLIPRING_EACKID,
+    store = SLIPRING_ESTORE,
+    locked = SLIPRING_ELOCKED,
+    incompatible = SLIPRING_EINCOMPATIBLE,
+    damaged = SLIPRING_EDAMAGED,
 };
 
 // A status in words; static text.
@@ -715,6 +719,21 @@ static_assert(sizeof(NewMessage) == sizeof(slipring_new_message) &&
 // it is refused with Status::full while the oldest are still queued for somebody (`refuse`).
 enum class WhenFull : std::uint32_t { expire = SLIPRING_EXPIRE, refuse = SLIPRING_REFUSE };
 
+// When a message that was published counts as stored, in a broker with a directory. A killed process
+// loses nothing under any of them; they differ in what a power cut may take.
+enum class Sync : std::uint32_t {
+    always = SLIPRING_SYNC_ALWAYS,     // When the disk has it; those who wait share one sync.
+    interval = SLIPRING_SYNC_INTERVAL, // When the system has it; the disk follows at an interval.
+    os = SLIPRING_SYNC_OS,             // When the system has it; it decides when the disk follows.
+};
+
+// Where the end of a log has other bytes than were written, its shard can only be read (`refuse`), or
+// goes on behind that (`skip`), which reading tells of as a loss.
+enum class OnDamage : std::uint32_t {
+    refuse = SLIPRING_DAMAGE_REFUSE,
+    skip = SLIPRING_DAMAGE_SKIP,
+};
+
 // How much an event of a broker matters.
 enum class Level : std::uint32_t {
     error = SLIPRING_LOG_ERROR, // Something is wrong that nobody else is told of.
@@ -731,7 +750,38 @@ class BrokerOptions {
   public:
     BrokerOptions() { slipring_broker_options_init(&raw_, sizeof raw_); }
 
-    // How many shards put messages in order independently of each other: 1 to 64. Default 1.
+    // A directory, which is made if need be: what is published, topics, and named subscriptions that
+    // deliver at least once are kept there, and are there again when it is opened the next time, also
+    // after a crash. It belongs to one broker at a time. Default: a broker in memory.
+    BrokerOptions &dir(std::string path) {
+        dir_ = std::move(path);
+        return *this;
+    }
+    // When a message counts as stored there. Default Sync::always.
+    BrokerOptions &sync(Sync when) noexcept {
+        raw_.sync = static_cast<std::uint32_t>(when);
+        return *this;
+    }
+    // When the operating system has it; the disk follows at this interval.
+    BrokerOptions &sync_every(Nanoseconds interval) noexcept {
+        raw_.sync_interval_ns = detail::ns(interval);
+        return sync(Sync::interval);
+    }
+    // What to do where the end of a log has other bytes than were written: default
+    // OnDamage::refuse.
+    BrokerOptions &on_damage(OnDamage what) noexcept {
+        raw_.on_damage = static_cast<std::uint32_t>(what);
+        return *this;
+    }
+    // How long messages of topics that are created by publishing are kept there, and how many bytes
+    // of each topic (0: any number). Default 7 days, and any number.
+    BrokerOptions &retention(Nanoseconds age, std::uint64_t bytes = 0) noexcept {
+        raw_.retention_ns = detail::ns(age);
+        raw_.retention_bytes = bytes;
+        return *this;
+    }
+    // How many shards put messages in order independently of each other: 1 to 64. Default: 1, or as
+    // many as the directory was made with, which is refused under another number.
     BrokerOptions &shards(std::uint32_t count) noexcept {
         raw_.shards = count;
         return *this;
@@ -803,9 +853,13 @@ class BrokerOptions {
             [](const char *) {});
     }
 
-    // For one call, which uses up the log's copy.
+    // For one call, which uses up the log's copy and needs the path.
     slipring_broker_options raw() const {
         slipring_broker_options raw = raw_;
+        if (dir_) {
+            raw.dir = dir_->data();
+            raw.dir_len = dir_->size();
+        }
         if (told_) {
             raw.log_fn = tell;
             raw.log_user = new Told(told_);
@@ -815,6 +869,7 @@ class BrokerOptions {
     }
 
     slipring_broker_options raw_ = {};
+    std::optional<std::string> dir_;
     Told told_;
 };
 
@@ -2039,7 +2094,13 @@ class DeadLetters {
 // is destroyed; topics and subscriptions may live longer.
 class Broker {
   public:
-    // Opens a broker in memory. Errors: out_of_range, no_thread.
+    // Opens a broker in the directory `dir`, with the default settings. Errors: as below.
+    static Returns<Broker> open(std::string dir) {
+        return open(BrokerOptions().dir(std::move(dir)));
+    }
+
+    // Opens a broker, in memory or in the directory of its options. Errors: out_of_range, no_thread;
+    // for a directory locked, incompatible, damaged, full, store.
     static Returns<Broker> open(const BrokerOptions &options = BrokerOptions()) {
         slipring_broker *broker = nullptr;
         slipring_broker_options raw = options.raw();
@@ -2055,6 +2116,20 @@ class Broker {
         CloseReport report = {};
         slipring_broker_close(handle_.get(), detail::ns(deadline), &report);
         return report;
+    }
+
+    // Makes everything that has been published and settled survive a power cut. In memory it does
+    // nothing. Errors: store, full, inside_filter, forked.
+    Returns<void> flush() const {
+        return detail::check(slipring_broker_flush(handle_.get()));
+    }
+
+    // Says how long messages of the topic `name` are kept in the directory from now on, and how many
+    // bytes (0: any number). Errors: not_utf8, no_such_topic, store, full, inside_filter, forked.
+    Returns<void> set_retention(std::string_view name, Nanoseconds age,
+                                std::uint64_t bytes = 0) const {
+        return detail::check(slipring_broker_set_retention(handle_.get(), name.data(), name.size(),
+                                                           detail::ns(age), bytes));
     }
 
     // The topic `name`, to publish to; creates it, if the broker does that. Errors: not_utf8,

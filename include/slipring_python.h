@@ -31,7 +31,7 @@
 // The layout of `slipring_python`.
 #define SLIPRING_PYTHON_ABI 1
 // How many functions this header knows. A library that has fewer is refused.
-#define SLIPRING_PYTHON_FUNCTIONS 88
+#define SLIPRING_PYTHON_FUNCTIONS 90
 
 // The functions of slipring.h, in an order that never changes; new ones come last.
 typedef struct slipring_functions {
@@ -123,6 +123,8 @@ typedef struct slipring_functions {
     __typeof__(&slipring_broker_redrive) broker_redrive;
     __typeof__(&slipring_broker_redrive_all) broker_redrive_all;
     __typeof__(&slipring_broker_purge_dead_letters) broker_purge_dead_letters;
+    __typeof__(&slipring_broker_flush) broker_flush;
+    __typeof__(&slipring_broker_set_retention) broker_set_retention;
 } slipring_functions;
 
 // What the capsule points to.
@@ -245,5 +247,7 @@ static inline const slipring_broker *slipring_python_import(PyObject *capsule) {
 #define slipring_broker_redrive (slipring_python_api->functions->broker_redrive)
 #define slipring_broker_redrive_all (slipring_python_api->functions->broker_redrive_all)
 #define slipring_broker_purge_dead_letters (slipring_python_api->functions->broker_purge_dead_letters)
+#define slipring_broker_flush (slipring_python_api->functions->broker_flush)
+#define slipring_broker_set_retention (slipring_python_api->functions->broker_set_retention)
 
 #endif // SLIPRING_PYTHON_H

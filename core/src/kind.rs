@@ -18,6 +18,7 @@ use crate::lease::InvalidAckId;
 pub enum ErrorKind {
     AtMostOnce,
     Closed,
+    Damaged,
     Disconnected,
     Empty,
     Forked,
@@ -27,13 +28,16 @@ pub enum ErrorKind {
     InvalidMessage,
     InvalidName,
     InvalidSubscriptionName,
+    Incompatible,
     Lagged,
+    Locked,
     NameInUse,
     NoMemory,
     NoThread,
     NotLeased,
     OutOfRange,
     Stale,
+    Store,
     Timeout,
     TopicDeleted,
     TopicExists,
@@ -84,6 +88,7 @@ impl Kind for PublishError {
             Self::WouldBlock => ErrorKind::WouldBlock,
             Self::Timeout => ErrorKind::Timeout,
             Self::Full => ErrorKind::Full,
+            Self::Store(_) => ErrorKind::Store,
             Self::NoMemory => ErrorKind::NoMemory,
             Self::Closed => ErrorKind::Closed,
             Self::InsideFilter => ErrorKind::InsideFilter,
@@ -112,6 +117,8 @@ impl Kind for SubscribeError {
             Self::InsideFilter => ErrorKind::InsideFilter,
             Self::Forked => ErrorKind::Forked,
             Self::NoThread => ErrorKind::NoThread,
+            Self::FilterNotKept => ErrorKind::InvalidFilter,
+            Self::Store(_) => ErrorKind::Store,
         }
     }
 
@@ -132,6 +139,7 @@ impl Kind for RecvError {
             Self::Lagged(_) => ErrorKind::Lagged,
             Self::Closed => ErrorKind::Closed,
             Self::Disconnected => ErrorKind::Disconnected,
+            Self::Store(_) => ErrorKind::Store,
             Self::InsideFilter => ErrorKind::InsideFilter,
             Self::Forked => ErrorKind::Forked,
         }
@@ -177,6 +185,7 @@ impl Kind for SeekError {
         match self {
             Self::AtMostOnce => ErrorKind::AtMostOnce,
             Self::Ended => ErrorKind::Closed,
+            Self::Store(_) => ErrorKind::Store,
             Self::InsideFilter => ErrorKind::InsideFilter,
             Self::Forked => ErrorKind::Forked,
         }

@@ -207,7 +207,7 @@ pub unsafe extern "C" fn slipring_broker_purge_dead_letters(
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
         with_name(broker, (topic, topic_len), |c, broker, topic| {
-            c.optional_out(purged, "purged")?.write(letters_in(broker, topic)?.purge());
+            c.optional_out(purged, "purged")?.write(letters_in(broker, topic)?.purge()?);
             Ok(())
         })
     }

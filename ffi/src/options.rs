@@ -8,9 +8,10 @@ use crate::log::{Log, slipring_log_level};
 use crate::message::slipring_text_view;
 use crate::panic::entry;
 use crate::status::slipring_status;
+use slipring_core::store::{DiskStore, DiskStoreBuilder, OnDamage, SyncPolicy};
 use slipring_core::{
-    Backoff, BrokerBuilder, CircuitBreaker, DeliveryMode, Overflow, Sequencer, Start, WaitStrategy,
-    WhenFull,
+    Backoff, BrokerBuilder, CircuitBreaker, DeliveryMode, Overflow, Sequencer, Start, TopicConfig,
+    WaitStrategy, WhenFull,
 };
 use std::ffi::{c_char, c_void};
 use std::num::NonZeroUsize;
@@ -45,6 +46,31 @@ pub enum slipring_sequencer {
     SLIPRING_PUBLISHERS = 0,
     /// A thread per shard, pinned to allowed CPUs from `sequencer_first_cpu` on.
     SLIPRING_PINNED = 1,
+}
+
+/// When a message that was published counts as stored, in a broker with a directory. Under none of
+/// them does a killed process lose anything; they differ in what a power cut may take.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::exhaustive_enums, reason = "C has no others")]
+#[repr(u32)]
+pub enum slipring_sync {
+    /// When the disk has it. Whoever waits at the same time shares one sync.
+    SLIPRING_SYNC_ALWAYS = 0,
+    /// When the operating system has it; the disk follows every `sync_interval_ns`.
+    SLIPRING_SYNC_INTERVAL = 1,
+    /// When the operating system has it; it decides when the disk follows.
+    SLIPRING_SYNC_OS = 2,
+}
+
+/// What to do where the end of a log has other bytes than were written.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::exhaustive_enums, reason = "C has no others")]
+#[repr(u32)]
+pub enum slipring_on_damage {
+    /// The shard can only be read: publishing to it fails with ESTORE.
+    SLIPRING_DAMAGE_REFUSE = 0,
+    /// It goes on behind it. The damage stays as it is, and reading tells of it as a loss.
+    SLIPRING_DAMAGE_SKIP = 1,
 }
 
 /// When a message counts as delivered.
@@ -116,7 +142,8 @@ pub enum slipring_wait_strategy {
 pub struct slipring_broker_options {
     /// Set by `slipring_broker_options_init`.
     pub struct_size: u32,
-    /// How many shards put messages in order independently of each other: 1 to 64. Default 1.
+    /// How many shards put messages in order independently of each other: 1 to 64. Default 0: 1, or
+    /// as many as the directory was made with, which is refused under another number.
     pub shards: u32,
     /// Memory for messages, over all shards: at least 1 MiB a shard. Default 64 MiB.
     pub memory_budget_bytes: u64,
@@ -155,6 +182,23 @@ pub struct slipring_broker_options {
     pub log_user_free: slipring_user_free_fn,
     /// A `slipring_log_level`: what matters less is not told. Default SLIPRING_LOG_INFO.
     pub log_level: u32,
+    /// For a directory: a `slipring_sync`. Default SLIPRING_SYNC_ALWAYS.
+    pub sync: u32,
+    /// A directory, which is made if need be: what is published, topics, and named subscriptions that
+    /// deliver at least once are kept there, and are there again when it is opened the next time, also
+    /// after a crash. It belongs to one broker at a time. Default NULL: a broker in memory.
+    pub dir: *const c_char,
+    /// Its length in bytes.
+    pub dir_len: usize,
+    /// For SLIPRING_SYNC_INTERVAL. Default 100 ms.
+    pub sync_interval_ns: u64,
+    /// How long messages of topics that are created by publishing are kept in the directory;
+    /// SLIPRING_FOREVER for ever. Default 7 days.
+    pub retention_ns: u64,
+    /// How many bytes of them are kept, for each topic. Default 0: any number.
+    pub retention_bytes: u64,
+    /// For a directory: a `slipring_on_damage`. Default SLIPRING_DAMAGE_REFUSE.
+    pub on_damage: u32,
     /// Not used: 0.
     pub reserved: u32,
 }
@@ -167,7 +211,7 @@ unsafe impl Versioned for slipring_broker_options {
     fn defaults() -> Self {
         Self {
             struct_size: size_of::<Self>() as u32,
-            shards: 1,
+            shards: 0,
             memory_budget_bytes: 64 << 20,
             payload_limit_bytes: 10 << 20,
             default_partitions: 1,
@@ -182,6 +226,13 @@ unsafe impl Versioned for slipring_broker_options {
             log_user: ptr::null_mut(),
             log_user_free: None,
             log_level: slipring_log_level::SLIPRING_LOG_INFO as u32,
+            sync: slipring_sync::SLIPRING_SYNC_ALWAYS as u32,
+            dir: ptr::null(),
+            dir_len: 0,
+            sync_interval_ns: 100_000_000,
+            retention_ns: 7 * 24 * 3600 * 1_000_000_000,
+            retention_bytes: 0,
+            on_damage: slipring_on_damage::SLIPRING_DAMAGE_REFUSE as u32,
             reserved: 0,
         }
     }
@@ -218,6 +269,9 @@ impl slipring_broker_options {
             1 => Sequencer::Pinned { first: self.sequencer_first_cpu as usize },
             other => return Err(unknown("sequencer", other)),
         };
+        if self.shards > 0 {
+            builder = builder.shards(self.shards as usize);
+        }
         if self.workers > 0 {
             builder = builder.workers(self.workers as usize);
         }
@@ -225,14 +279,48 @@ impl slipring_broker_options {
             builder = builder.pin_workers(self.workers_first_cpu as usize);
         }
         Ok(builder
-            .shards(self.shards as usize)
             .memory_budget(size(self.memory_budget_bytes))
             .payload_limit(size(self.payload_limit_bytes))
-            .default_partitions(self.default_partitions as usize)
+            .default_topic(topic_config(
+                self.default_partitions,
+                self.retention_ns,
+                self.retention_bytes,
+            ))
+            .disk(self.disk()?)
             .auto_create(self.create_topics != 0)
             .when_full(when_full)
             .sequencer(sequencer))
     }
+}
+
+impl slipring_broker_options {
+    /// How messages are kept in the directory.
+    fn disk(&self) -> Result<DiskStoreBuilder, Failure> {
+        let sync = match self.sync {
+            0 => SyncPolicy::Always,
+            1 => SyncPolicy::Interval(Duration::from_nanos(self.sync_interval_ns)),
+            2 => SyncPolicy::Os,
+            other => return Err(unknown("sync", other)),
+        };
+        let on_damage = match self.on_damage {
+            0 => OnDamage::Refuse,
+            1 => OnDamage::Skip,
+            other => return Err(unknown("on_damage", other)),
+        };
+        Ok(DiskStore::builder().sync(sync).on_damage(on_damage))
+    }
+}
+
+/// Settings of a topic, as the caller's numbers say them.
+pub(crate) fn topic_config(
+    partitions: u32,
+    retention_ns: u64,
+    retention_bytes: u64,
+) -> TopicConfig {
+    TopicConfig::default()
+        .partitions(partitions as usize)
+        .retention(time(retention_ns))
+        .retention_bytes((retention_bytes > 0).then_some(retention_bytes))
 }
 
 /// Fills the options of a broker with the defaults; `struct_size` is `sizeof *options`. Errors:

@@ -77,6 +77,15 @@ pub enum slipring_status {
     SLIPRING_ENOTLEASED = -21,
     /// It is no ack id, or one of another subscription.
     SLIPRING_EACKID = -22,
+    /// The store did not do its part: the disk refused, or a write failed before. The last error
+    /// says more. After a failed write the broker takes no more until it is opened anew.
+    SLIPRING_ESTORE = -23,
+    /// The directory belongs to another broker, of this process or another.
+    SLIPRING_ELOCKED = -24,
+    /// The directory is no broker's, or that of a later version, or a part of it is missing.
+    SLIPRING_EINCOMPATIBLE = -25,
+    /// The directory has other bytes than were written.
+    SLIPRING_EDAMAGED = -26,
 }
 
 use slipring_status::*;
@@ -86,21 +95,25 @@ fn status_of(kind: ErrorKind) -> slipring_status {
     match kind {
         ErrorKind::AtMostOnce => SLIPRING_EATMOSTONCE,
         ErrorKind::Closed => SLIPRING_CLOSED,
+        ErrorKind::Damaged => SLIPRING_EDAMAGED,
         ErrorKind::Disconnected => SLIPRING_DISCONNECTED,
         ErrorKind::Empty => SLIPRING_EMPTY,
         ErrorKind::Forked => SLIPRING_EFORKED,
         ErrorKind::Full => SLIPRING_EFULL,
+        ErrorKind::Incompatible => SLIPRING_EINCOMPATIBLE,
         ErrorKind::InsideFilter => SLIPRING_EFILTERING,
         ErrorKind::InvalidFilter => SLIPRING_EFILTER,
         ErrorKind::InvalidMessage => SLIPRING_EMESSAGE,
         ErrorKind::InvalidName | ErrorKind::InvalidSubscriptionName => SLIPRING_ENAME,
         ErrorKind::Lagged => SLIPRING_LAGGED,
+        ErrorKind::Locked => SLIPRING_ELOCKED,
         ErrorKind::NameInUse => SLIPRING_EINUSE,
         ErrorKind::NoMemory => SLIPRING_ENOMEM,
         ErrorKind::NoThread => SLIPRING_ETHREAD,
         ErrorKind::NotLeased => SLIPRING_ENOTLEASED,
         ErrorKind::OutOfRange => SLIPRING_ERANGE,
         ErrorKind::Stale => SLIPRING_STALE,
+        ErrorKind::Store => SLIPRING_ESTORE,
         ErrorKind::Timeout => SLIPRING_TIMEOUT,
         ErrorKind::TopicDeleted => SLIPRING_EDELETED,
         ErrorKind::TopicExists => SLIPRING_EEXIST,
@@ -122,7 +135,7 @@ impl<E: Kind + Display> From<E> for Failure {
 }
 
 fn words(status: i32) -> &'static std::ffi::CStr {
-    const STATUSES: [(slipring_status, &std::ffi::CStr); 30] = [
+    const STATUSES: [(slipring_status, &std::ffi::CStr); 34] = [
         (SLIPRING_OK, c"ok"),
         (SLIPRING_EMPTY, c"there is none now"),
         (SLIPRING_LAGGED, c"messages were lost"),
@@ -153,6 +166,10 @@ fn words(status: i32) -> &'static std::ffi::CStr {
         (SLIPRING_EATMOSTONCE, c"the subscription delivers at most once"),
         (SLIPRING_ENOTLEASED, c"there is no lease on the message"),
         (SLIPRING_EACKID, c"no ack id, or one of another subscription"),
+        (SLIPRING_ESTORE, c"the store did not do its part"),
+        (SLIPRING_ELOCKED, c"the directory belongs to another broker"),
+        (SLIPRING_EINCOMPATIBLE, c"the directory cannot be opened"),
+        (SLIPRING_EDAMAGED, c"the directory is damaged"),
     ];
     let known = STATUSES.iter().find(|(known, _)| *known as i32 == status);
     known.map_or(c"unknown status", |(_, words)| words)
@@ -171,10 +188,10 @@ mod tests {
 
     #[test]
     fn every_number_has_words_and_no_other() {
-        for status in -22..=7 {
+        for status in -26..=7 {
             assert_ne!(words(status), c"unknown status", "{status}");
         }
-        for status in [i32::MIN, -23, 8, i32::MAX] {
+        for status in [i32::MIN, -27, 8, i32::MAX] {
             assert_eq!(words(status), c"unknown status", "{status}");
         }
     }

@@ -127,4 +127,6 @@ functions! {
     slipring_broker_redrive,
     slipring_broker_redrive_all,
     slipring_broker_purge_dead_letters,
+    slipring_broker_flush,
+    slipring_broker_set_retention,
 }
