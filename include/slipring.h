@@ -23,7 +23,8 @@
 // with the messages, one or an array of them in one call; or keeps their ack ids, which are values, and
 // settles from elsewhere with a `slipring_acker`. A message that fails too often goes to the dead
 // letters, a topic of their own (`slipring_broker_dead_letters`), from which it can be sent back. A
-// subscription with a name lives as long as the broker, and its consumers come and go.
+// subscription with a name lives as long as the broker, or its directory, and its consumers come and
+// go.
 //
 //     slipring_subscription_options options;
 //     slipring_subscription_options_init(&options, sizeof options);
@@ -583,11 +584,11 @@ typedef struct slipring_subscription_options {
     uint64_t start_value;
     // A name, unique in the broker: 1 to 255 of `[A-Za-z0-9._~+%-]`. Default NULL: none.
     //
-    // A subscription that has a name and delivers at least once lives as long as the broker: when
-    // its handle is freed it goes on without a consumer, and the next that subscribes under the
-    // name gets all that was published in between, as far as memory retains it, and all that was
-    // not settled. It keeps the filter and the other settings that it was made with, and goes on
-    // where it was, whatever start is asked for.
+    // A subscription that has a name and delivers at least once lives as long as the broker, or its
+    // directory: when its handle is freed it goes on without a consumer, and the next that
+    // subscribes under the name gets all that was published in between, as far as it is retained,
+    // and all that was not settled. It keeps the filter and the other settings that it was made
+    // with, and goes on where it was, whatever start is asked for.
     const char *name;
     // Its length.
     size_t name_len;
