@@ -23,7 +23,8 @@
 // with the messages, one or an array of them in one call; or keeps their ack ids, which are values, and
 // settles from elsewhere with a `slipring_acker`. A message that fails too often goes to the dead
 // letters, a topic of their own (`slipring_broker_dead_letters`), from which it can be sent back. A
-// subscription with a name lives as long as the broker, and its consumers come and go.
+// subscription with a name lives as long as the broker, or its directory, and its consumers come and
+// go.
 //
 //     slipring_subscription_options options;
 //     slipring_subscription_options_init(&options, sizeof options);
@@ -397,7 +398,7 @@ enum slipring_handled
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
     // It is done with.
-    SLIPRING_HANDLED = 0,
+    SLIPRING_SUCCESS = 0,
     // It is to be delivered again after the subscription's backoff, unless this was its last
     // attempt; then it goes to the dead letters. Any number that is not listed here is the same.
     SLIPRING_RETRY = 1,
@@ -584,11 +585,11 @@ typedef struct slipring_subscription_options {
     uint64_t start_value;
     // A name, unique in the broker: 1 to 255 of `[A-Za-z0-9._~+%-]`. Default NULL: none.
     //
-    // A subscription that has a name and delivers at least once lives as long as the broker: when
-    // its handle is freed it goes on without a consumer, and the next that subscribes under the
-    // name gets all that was published in between, as far as memory retains it, and all that was
-    // not settled. It keeps the filter and the other settings that it was made with, and goes on
-    // where it was, whatever start is asked for.
+    // A subscription that has a name and delivers at least once lives as long as the broker, or its
+    // directory: when its handle is freed it goes on without a consumer, and the next that
+    // subscribes under the name gets all that was published in between, as far as it is retained,
+    // and all that was not settled. It keeps the filter and the other settings that it was made
+    // with, and goes on where it was, whatever start is asked for.
     const char *name;
     // Its length.
     size_t name_len;
@@ -1202,10 +1203,10 @@ void slipring_kept_free(struct slipring_kept **kept);
 // again. For messages that were received, and those that were kept, from any thread; what a handler
 // has got is settled by what that returns.
 //
-// All of them are tried. `outcomes` may be NULL, or has room for as many, and is written whatever
-// is returned, but not where an argument is wrong. OK if all were settled. Otherwise the last
-// failure, or STALE if leases were over and nothing worse: that is harmless. Errors: EINVAL,
-// ENOTLEASED, EFILTERING, EFORKED. Does not wait.
+// All of them are tried. `outcomes` may be NULL, or has room for as many, and gets what became of
+// each, whatever is returned for all; only an array that cannot be is refused before that. OK if all
+// were settled. Otherwise the last failure, or STALE if leases were over and nothing worse: that is
+// harmless. Errors: EINVAL, ENOTLEASED, EFILTERING, EFORKED. Does not wait.
 slipring_status slipring_ack(const struct slipring_message *messages,
                              size_t messages_len,
                              slipring_status *outcomes);

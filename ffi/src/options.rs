@@ -356,11 +356,11 @@ pub struct slipring_subscription_options {
     pub start_value: u64,
     /// A name, unique in the broker: 1 to 255 of `[A-Za-z0-9._~+%-]`. Default NULL: none.
     ///
-    /// A subscription that has a name and delivers at least once lives as long as the broker: when
-    /// its handle is freed it goes on without a consumer, and the next that subscribes under the
-    /// name gets all that was published in between, as far as memory retains it, and all that was
-    /// not settled. It keeps the filter and the other settings that it was made with, and goes on
-    /// where it was, whatever start is asked for.
+    /// A subscription that has a name and delivers at least once lives as long as the broker, or its
+    /// directory: when its handle is freed it goes on without a consumer, and the next that
+    /// subscribes under the name gets all that was published in between, as far as it is retained,
+    /// and all that was not settled. It keeps the filter and the other settings that it was made
+    /// with, and goes on where it was, whatever start is asked for.
     pub name: *const c_char,
     /// Its length.
     pub name_len: usize,
