@@ -278,9 +278,9 @@ impl Registry {
             if !idle {
                 return has_changed.then(|| (Arc::clone(acks), Vec::new()));
             }
-            // Heads first: a shard that has no lane afterwards has had nothing below for it.
+            // Asked first: a shard that has no lane afterwards has had nothing below for it.
             let passed = self.engine.shards.iter().enumerate().map(|(shard, of)| {
-                let head = of.log.head();
+                let head = of.log.queued();
                 match known.inbox.lane(shard) {
                     None => Some(head),
                     // Nobody takes anything meanwhile, as long as control is held.
