@@ -24,7 +24,8 @@ use crate::registry::{CloseReport, Known, Registry, Settings};
 use crate::shard::{Routes, Shard};
 use crate::snapshot::Snapshot;
 use crate::store::{
-    DiskStoreBuilder, MessageStore, OnDamage, Retention, StoreError, lock_directory,
+    DiskStoreBuilder, MessageStore, OnDamage, Retention, StoreError, boot_of_this_machine,
+    lock_directory,
 };
 use crate::subscribe::SubscriptionBuilder;
 use crate::subscription::Subscription;
@@ -587,7 +588,13 @@ impl BrokerBuilder {
         if let Some(shards) = self.shards {
             self.check(shards)?;
         }
-        let fs: Arc<dyn Fs> = Arc::new(RealFs::open(dir.as_ref()).map_err(StoreError::from)?);
+        let fs = RealFs::open(dir.as_ref()).map_err(StoreError::from)?;
+        self.open_on(Arc::new(fs), boot_of_this_machine())
+    }
+
+    /// The same on any file system, of a machine that has been up since its `boot`.
+    #[doc(hidden)]
+    pub fn open_on(self, fs: Arc<dyn Fs>, boot: u128) -> Result<Broker, OpenError> {
         // A disk store has a lock of its own on the directory.
         let lock = match &self.store {
             StoreChoice::Disk(_) => None,
@@ -599,7 +606,9 @@ impl BrokerBuilder {
                     Some(shards) => builder.clone().shards(shards),
                     None => builder.clone(),
                 };
-                let store = builder.clock(self.clock.clone()).open_here(Arc::clone(&fs))?;
+                // Subscriptions see messages while their publishers wait for the disk.
+                let builder = builder.clock(self.clock.clone()).boot(boot).shows_early();
+                let store = builder.open_on(Arc::clone(&fs))?;
                 let (id, on_damage) = (store.id(), store.on_damage());
                 (Arc::new(store), id, on_damage)
             }

@@ -133,6 +133,13 @@ impl DiskStoreBuilder {
         Self { background, ..self }
     }
 
+    /// Records are seen by others before they are committed.
+    #[must_use]
+    pub(crate) fn shows_early(mut self) -> Self {
+        self.options.shows_early = true;
+        self
+    }
+
     /// The boot of the machine, for tests of what happens in another one.
     #[doc(hidden)]
     #[must_use]
@@ -148,16 +155,11 @@ impl DiskStoreBuilder {
     ///
     /// [`StoreError::Locked`] while it is open elsewhere; [`StoreError::Incompatible`] and
     /// [`StoreError::Damaged`] when the directory is not one that can be opened.
-    pub fn open(self, dir: &Path) -> Result<DiskStore, StoreError> {
-        self.open_here(Arc::new(RealFs::open(dir)?))
-    }
-
-    /// The same on a file system of this machine.
-    pub(crate) fn open_here(mut self, fs: Arc<dyn Fs>) -> Result<DiskStore, StoreError> {
+    pub fn open(mut self, dir: &Path) -> Result<DiskStore, StoreError> {
         if self.options.boot == 0 {
-            self.options.boot = boot_id();
+            self.options.boot = boot_of_this_machine();
         }
-        self.open_on(fs)
+        self.open_on(Arc::new(RealFs::open(dir)?))
     }
 
     /// The same on any file system.
@@ -223,7 +225,7 @@ impl DiskStoreBuilder {
 }
 
 /// The boot of this machine; 0 where the kernel does not tell.
-fn boot_id() -> u128 {
+pub(crate) fn boot_of_this_machine() -> u128 {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0)
 }

@@ -41,8 +41,8 @@ mod superblock;
 mod wire;
 mod writer;
 
-pub(crate) use disk::lock_directory;
 pub use disk::{DiskStore, DiskStoreBuilder};
+pub(crate) use disk::{boot_of_this_machine, lock_directory};
 pub use error::{Damage, StoreError};
 pub use memory::MemoryStore;
 pub use options::{OnDamage, SyncPolicy};

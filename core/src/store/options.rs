@@ -45,6 +45,16 @@ pub(crate) struct Options {
     pub(crate) reserve_bytes: u64,
     /// The boot of the machine, 0 if unknown.
     pub(crate) boot: u128,
+    /// Whether records are seen by others before they are committed.
+    pub(crate) shows_early: bool,
+}
+
+impl Options {
+    /// Whether a record that a power cut takes may have been seen: then its place is not given out
+    /// again.
+    pub(crate) fn gives_up_places(&self) -> bool {
+        self.shows_early || self.sync != SyncPolicy::Always
+    }
 }
 
 impl Default for Options {
@@ -58,6 +68,7 @@ impl Default for Options {
             preallocate_bytes: 32 << 20,
             reserve_bytes: 64 << 20,
             boot: 0,
+            shows_early: false,
         }
     }
 }

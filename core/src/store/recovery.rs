@@ -20,7 +20,7 @@ use super::batch::Kind;
 use super::commit::{Commit, Mark};
 use super::error::{Damage, StoreError};
 use super::index::PartitionRow;
-use super::options::{OnDamage, SyncPolicy};
+use super::options::OnDamage;
 use super::sabotage::sabotaged;
 use super::scan::{self, Scan, Stop};
 use super::segment::{
@@ -271,10 +271,8 @@ impl Attempt<'_> {
             segments.sync(&*self.home.fs)?;
         }
         let mark = writer.mark();
-        let frontier = match self.home.options.sync {
-            SyncPolicy::Always => 0,
-            _ => next + FRONTIER_STEP,
-        };
+        let gives_up_places = self.home.options.gives_up_places();
+        let frontier = if gives_up_places { next + FRONTIER_STEP } else { 0 };
         writer.superblock.store(State {
             epoch: state.epoch + 1,
             clean: false,

@@ -8,7 +8,7 @@ use super::commit::{Commit, Mark};
 use super::entropy::Entropy;
 use super::error::StoreError;
 use super::index::Touch;
-use super::options::{Options, SyncPolicy};
+use super::options::Options;
 use super::plan::{Group, Plan};
 use super::sabotage::sabotaged;
 use super::scan;
@@ -154,7 +154,7 @@ impl Writer {
         }
     }
 
-    /// Where acknowledgements do not wait for the disk: notes durably that the sequences below
+    /// Where records may be seen before they are on the disk: notes durably that the sequences below
     /// `end` were given away, before they are.
     fn reserve_sequences(
         &mut self,
@@ -163,8 +163,7 @@ impl Writer {
         commit: &Commit,
     ) -> Result<(), StoreError> {
         let state = self.superblock.state();
-        if home.options.sync == SyncPolicy::Always || end <= state.frontier || sabotaged("frontier")
-        {
+        if !home.options.gives_up_places() || end <= state.frontier || sabotaged("frontier") {
             return Ok(());
         }
         let frontier = end + FRONTIER_STEP;
