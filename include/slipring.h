@@ -1062,8 +1062,8 @@ slipring_status slipring_topic_loan(const struct slipring_topic *topic,
 // Publishes the message, which is read where it was written, frees the loan and sets the pointer
 // to NULL. `receipt` may be NULL. Waits as `slipring_topic_publish` does.
 //
-// Errors as `slipring_topic_publish`: the loan then stays as it was, to be committed again or
-// aborted.
+// Errors as `slipring_topic_publish`: where nothing was published the loan then stays as it was, to
+// be committed again or aborted. Otherwise it is freed, as after a success.
 slipring_status slipring_loan_commit(struct slipring_loan **loan, struct slipring_receipt *receipt);
 
 // Gives the space back, publishes nothing and sets the pointer to NULL. NULL, or a pointer to

@@ -1218,13 +1218,15 @@ class Loan {
     Span<std::uint8_t> payload() const noexcept { return payload_; }
 
     // Publishes the message, which gets its place in the order now. Waits as Topic::publish does.
-    // The loan is used up; after an error it stays as it was.
+    // The loan is used up; after an error it stays as it was, unless the message was published and
+    // what has failed is to make it survive.
     Returns<Receipt> commit() {
         Receipt receipt = {};
-        return detail::give<Receipt>(slipring_loan_commit(handle_.out(), &receipt), [&] {
+        const slipring_status status = slipring_loan_commit(handle_.out(), &receipt);
+        if (handle_.get() == nullptr) {
             payload_ = Span<std::uint8_t>();
-            return receipt;
-        });
+        }
+        return detail::give<Receipt>(status, [&] { return receipt; });
     }
 
   private:

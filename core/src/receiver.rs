@@ -184,7 +184,7 @@ impl Receiver {
         }
         let heads: Vec<u64> = match &self.acked {
             Some(acked) if acked.acks.is_durable() => {
-                self.engine.shards.iter().map(|shard| shard.log.head()).collect()
+                self.engine.shards.iter().map(|shard| shard.log.queued()).collect()
             }
             _ => Vec::new(),
         };

@@ -377,6 +377,11 @@ impl Registry {
         }
     }
 
+    /// Whether `inbox` is in the place of its subscription.
+    pub(crate) fn knows(&self, inbox: &Inbox) -> bool {
+        self.control().subscriptions.contains_key(&inbox.id)
+    }
+
     /// The number that the next subscription or inbox gets.
     pub(crate) fn next_id(&self) -> u64 {
         let mut control = self.control();
@@ -402,14 +407,16 @@ impl Registry {
         let next = Arc::new(inbox.again(self.next_id(), interest));
         // Asks the filter, so no lock is held.
         let replays = start.map(|start| self.replays(&next, start));
-        // Written down first: if that fails, nothing has changed.
-        let moved = start.and_then(|start| {
-            let archive = self.archive.as_ref().filter(|_| acks.is_durable())?;
-            Some((archive.moving(), start, inbox.name.as_deref()?))
-        });
-        if let Some((_, start, name)) = &moved {
+        // Held by everybody who gives it another inbox: what is written down is of the one that is
+        // in its place.
+        let moving = self.moving().filter(|_| acks.is_durable());
+        if let (Some(_), Some(start), Some(name)) = (&moving, start, inbox.name.as_deref()) {
+            if self.engine.is_closed() || !self.knows(inbox) {
+                return Ok(None);
+            }
+            // Written down first: if that fails, nothing has changed.
             let floors = self.floors(replays.as_ref().and_then(Option::as_deref));
-            self.move_subscription(acks, name, *start, &floors)?;
+            self.move_subscription(acks, name, start, &floors)?;
         }
         let mut control = self.control();
         if self.engine.is_closed() {
@@ -440,7 +447,7 @@ impl Registry {
         acks.note_unsettled();
         // Its consumer may keep it for as long as it likes.
         self.engine.silence(inbox);
-        drop(moved);
+        drop(moving);
         Ok(Some(Succession { acks, before: before.task }))
     }
 

@@ -479,6 +479,37 @@ fn a_subscription_that_nothing_comes_for_loses_nothing_to_retention() {
 }
 
 #[test]
+fn a_subscription_is_told_of_no_more_lost_messages_than_were_for_it() {
+    let watchdog = watchdog::watch(120);
+    let dir = tempdir().unwrap();
+    let clock = TestClock::new();
+    let disk = small_disk(SyncPolicy::Os).segment_bytes(64 << 10);
+    let builder = Broker::builder().disk(disk).clock(&clock).memory_budget(256 << 10);
+    let broker = builder.open(dir.path()).unwrap();
+    let hour = Duration::from_secs(3600);
+    for topic in ["a/b", "rare/r"] {
+        broker.create_topic_with(topic, TopicConfig::default().retention(Some(hour))).unwrap();
+    }
+    let mode = DeliveryMode::AtLeastOnce;
+    let rare = || broker.subscription("rare/*").name("r").delivery(mode).open().unwrap();
+    drop(rare());
+    publish(&broker, 0..5_000);
+    for number in 0..3_u64 {
+        broker.publish("rare/r", &number.to_le_bytes()).unwrap();
+    }
+    publish(&broker, 5_000..10_000);
+    clock.advance(hour + Duration::from_secs(60));
+    publish(&broker, 10_000..10_001);
+    let files = || std::fs::read_dir(dir.path().join("shard-000")).unwrap().count();
+    let before = files();
+    watchdog.until("old segments are gone", || files() < before / 2);
+    let mut rare = rare();
+    assert_eq!(drain(&mut rare), (vec![], 3));
+    broker.publish("rare/r", &3_u64.to_le_bytes()).unwrap();
+    assert_eq!(drain(&mut rare), (first_attempts([3]), 0));
+}
+
+#[test]
 fn a_handler_settles_by_returning_and_goes_on_after_a_restart() {
     let dir = tempdir().unwrap();
     let run = |expected: &[u64]| {

@@ -47,7 +47,7 @@ fn a_wait_for_room_ends_when_it_is_told_to() {
     assert_eq!(asked.get(), 9);
     // What was refused was not published, and the loan is unharmed.
     assert_eq!(subscription.recv().unwrap().payload(), b"first");
-    assert_eq!(refused.loan.commit_while(None, &three_times).unwrap().enqueued, 1);
+    assert_eq!(refused.loan.unwrap().commit_while(None, &three_times).unwrap().enqueued, 1);
     assert_eq!(subscription.queued(), 1);
 }
 

@@ -308,9 +308,10 @@ fn a_refused_commit_gives_the_loan_back() {
     loan.copy_from_slice(b"ok");
     broker.delete_topic("a").unwrap();
     let error = loan.commit().unwrap_err();
-    assert_eq!((error.reason, &*error.loan), (PublishError::TopicDeleted, &b"ok"[..]));
+    let loan = error.loan.unwrap();
+    assert_eq!((error.reason, &*loan), (PublishError::TopicDeleted, &b"ok"[..]));
     broker.close(Duration::ZERO);
-    assert_eq!(error.loan.commit().unwrap_err().reason, PublishError::Closed);
+    assert_eq!(loan.commit().unwrap_err().reason, PublishError::Closed);
     assert_eq!(topic.loan(1).unwrap_err(), PublishError::Closed);
 }
 
