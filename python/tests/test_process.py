@@ -82,7 +82,8 @@ ENDINGS = {
         threading.Thread(target=s.get, daemon=True).start()
     """,
     "with a daemon that waits for room": """
-        s = broker.subscribe("a", capacity=1, overflow=slipring.Overflow.BLOCK)
+        once, wait = slipring.DeliveryMode.AT_MOST_ONCE, slipring.Overflow.BLOCK
+        s = broker.subscribe("a", delivery=once, capacity=1, overflow=wait)
         broker.publish("a", b"")
         threading.Thread(target=broker.publish, args=("a", b""), daemon=True).start()
     """,
