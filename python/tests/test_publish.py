@@ -271,9 +271,9 @@ def test_settings_out_of_range_are_refused_with_their_name() -> None:
     wrong: Any = "expire"
     with pytest.raises(TypeError, match="when_full is a WhenFull"):
         slipring.open(when_full=wrong)
-    with pytest.raises(TypeError):
-        open_at: Any = slipring.open
-        open_at("somewhere", 4)
+    by_position: Any = slipring.open
+    with pytest.raises(TypeError, match="positional"):
+        by_position(None, 4)
 
 
 def test_all_settings_are_taken() -> None:
