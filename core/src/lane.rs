@@ -971,9 +971,8 @@ impl Lane {
         Ok(())
     }
 
-    /// So many records from `cursor` on were removed from what backs the log before the reader came to
-    /// them. Where that is a whole stretch, nobody knows any more which of them it wanted: of those
-    /// from before it began all are told, of the others no more than were for it.
+    /// So many records from `cursor` on were removed before the reader came to them; which it wanted,
+    /// nobody knows. Those from before it began are all told, of others no more than are left for it.
     #[cold]
     fn lose(&self, removed: u64, cursor: u64) {
         let history = removed.min(self.began_at.saturating_sub(cursor));
