@@ -13,8 +13,26 @@
 //     slipring_subscription_free(&scores);
 //     slipring_broker_free(&broker);
 //
-// TOPICS are `a/b/c`; in patterns `*` is one segment and `**` any number, anywhere. Delivery is at
-// most once and in order per partition. Whatever is lost is counted, exactly, and told.
+// TOPICS are `a/b/c`; in patterns `*` is one segment and `**` any number, anywhere. Messages come in
+// order per partition. Whatever is lost is counted, exactly, and told.
+//
+// DELIVERY is at most once, or at least once where a subscription asks for that
+// (`slipring_subscription_options.delivery`): then each delivery of a message is a lease, which ends
+// after a time, and the message comes again until it is settled. A handler settles it by what it
+// returns. Who pulls calls `slipring_ack`, `slipring_nack`, `slipring_extend` or `slipring_dead_letter`
+// with the messages, one or an array of them in one call; or keeps their ack ids, which are values, and
+// settles from elsewhere with a `slipring_acker`. A message that fails too often goes to the dead
+// letters, a topic of their own (`slipring_broker_dead_letters`), from which it can be sent back. A
+// subscription with a name lives as long as the broker, and its consumers come and go.
+//
+//     slipring_subscription_options options;
+//     slipring_subscription_options_init(&options, sizeof options);
+//     options.delivery = SLIPRING_AT_LEAST_ONCE;
+//     ...
+//     while (slipring_subscription_recv_batch(jobs, 64, &messages, &count) == SLIPRING_OK) {
+//         do_all(messages, count);
+//         slipring_ack(messages, count, NULL);
+//     }
 //
 // RESULTS. A function that can fail returns a `slipring_status`: 0 for success, positive for an
 // outcome that is no error, negative for an error, whose text is then the thread's last error
@@ -65,6 +83,18 @@
 #define SLIPRING_MILLISECONDS(n) ((uint64_t)(n) * 1000000u)
 #define SLIPRING_SECONDS(n) ((uint64_t)(n) * 1000000000u)
 
+// For `slipring_nack`: as long as the subscription's backoff has it.
+#define SLIPRING_BACKOFF UINT64_MAX
+
+// Attributes of a dead letter: the subscription that gave up on it, topic, partition and offset of
+// the message, how often it was delivered, and why it was given up.
+#define SLIPRING_DEAD_LETTER_SUBSCRIPTION "dead-letter-subscription"
+#define SLIPRING_DEAD_LETTER_TOPIC "dead-letter-topic"
+#define SLIPRING_DEAD_LETTER_PARTITION "dead-letter-partition"
+#define SLIPRING_DEAD_LETTER_OFFSET "dead-letter-offset"
+#define SLIPRING_DEAD_LETTER_ATTEMPTS "dead-letter-attempts"
+#define SLIPRING_DEAD_LETTER_REASON "dead-letter-reason"
+
 // The two arguments, pointer and length, of a literal as a text, and as bytes.
 #define SLIPRING_TEXT(literal) ("" literal), (sizeof(literal) - 1)
 #define SLIPRING_BYTES(literal) ((const uint8_t *)("" literal)), (sizeof(literal) - 1)
@@ -91,8 +121,11 @@ enum slipring_status
     // It would have to wait.
     SLIPRING_WOULD_BLOCK = 5,
     // The subscription's queue stayed full for longer than it allows (`SLIPRING_DISCONNECT`), and
-    // everything queued was delivered.
+    // everything queued was delivered; or another consumer has taken its place, or it was deleted.
     SLIPRING_DISCONNECTED = 6,
+    // The lease on a message is over, and nothing was done: its time has passed, the message was
+    // settled, given back or delivered anew, it has expired, or its subscription has ended.
+    SLIPRING_STALE = 7,
     // An argument is NULL, not aligned, or a length that cannot be.
     SLIPRING_EINVAL = -1,
     // A text is not UTF-8.
@@ -117,7 +150,8 @@ enum slipring_status
     SLIPRING_EFILTERING = -11,
     // The process has forked since the broker was opened, and this is the child.
     SLIPRING_EFORKED = -12,
-    // A subscription of this name exists.
+    // A subscription of this name exists, and has a consumer, or other patterns, or another way of
+    // delivery.
     SLIPRING_EINUSE = -13,
     // A setting or number is out of its range.
     SLIPRING_ERANGE = -14,
@@ -133,6 +167,20 @@ enum slipring_status
     SLIPRING_EPANIC = -19,
     // Only a subscription that delivers at least once can do that.
     SLIPRING_EATMOSTONCE = -20,
+    // There is no lease on the message: it was delivered at most once, or went to a handler, whose
+    // result settles it.
+    SLIPRING_ENOTLEASED = -21,
+    // It is no ack id, or one of another subscription.
+    SLIPRING_EACKID = -22,
+    // The store did not do its part: the disk refused, or a write failed before. The last error
+    // says more. After a failed write the broker takes no more until it is opened anew.
+    SLIPRING_ESTORE = -23,
+    // The directory belongs to another broker, of this process or another.
+    SLIPRING_ELOCKED = -24,
+    // The directory is no broker's, or that of a later version, or a part of it is missing.
+    SLIPRING_EINCOMPATIBLE = -25,
+    // The directory has other bytes than were written.
+    SLIPRING_EDAMAGED = -26,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -180,8 +228,70 @@ typedef uint32_t slipring_sequencer;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// What happens to messages while a subscription's queue is full. Whatever is dropped is told as an
-// exact number, in stream order.
+// When a message counts as delivered.
+enum slipring_delivery
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // When it is acknowledged, goes to the dead letters, or has expired from memory: until then it
+    // is delivered again, after a time or a failure. Nothing is dropped while a queue is full: the
+    // subscription reads the log until it has caught up.
+    SLIPRING_AT_LEAST_ONCE = 0,
+    // When it is handed over. What happens while a queue is full, `overflow` says.
+    SLIPRING_AT_MOST_ONCE = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum slipring_delivery slipring_delivery;
+#else
+typedef uint32_t slipring_delivery;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// When a message that was published counts as stored, in a broker with a directory. Under none of
+// them does a killed process lose anything; they differ in what a power cut may take.
+enum slipring_sync
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // When the disk has it. Whoever waits at the same time shares one sync.
+    SLIPRING_SYNC_ALWAYS = 0,
+    // When the operating system has it; the disk follows every `sync_interval_ns`.
+    SLIPRING_SYNC_INTERVAL = 1,
+    // When the operating system has it; it decides when the disk follows.
+    SLIPRING_SYNC_OS = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum slipring_sync slipring_sync;
+#else
+typedef uint32_t slipring_sync;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What to do where the end of a log has other bytes than were written.
+enum slipring_on_damage
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // The shard can only be read: publishing to it fails with ESTORE.
+    SLIPRING_DAMAGE_REFUSE = 0,
+    // It goes on behind it. The damage stays as it is, and reading tells of it as a loss.
+    SLIPRING_DAMAGE_SKIP = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum slipring_on_damage slipring_on_damage;
+#else
+typedef uint32_t slipring_on_damage;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// What happens to messages while a subscription's queue is full, where they are delivered at most
+// once. Whatever is dropped is told as an exact number, in stream order.
 enum slipring_overflow
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
@@ -205,7 +315,7 @@ typedef uint32_t slipring_overflow;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
-// Where a new subscription begins.
+// Where a new subscription begins, or goes on when it seeks.
 enum slipring_start
 #if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
   : uint32_t
@@ -279,6 +389,33 @@ typedef uint32_t slipring_log_level;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// What a handler makes of a message. All but success counts as a failure; where messages are
+// delivered at most once, that is all it does.
+enum slipring_handled
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : int32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // It is done with.
+    SLIPRING_HANDLED = 0,
+    // It is to be delivered again after the subscription's backoff, unless this was its last
+    // attempt; then it goes to the dead letters. Any number that is not listed here is the same.
+    SLIPRING_RETRY = 1,
+    // It goes to the dead letters.
+    SLIPRING_DEAD_LETTER = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum slipring_handled slipring_handled;
+#else
+typedef int32_t slipring_handled;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+// Settles messages of one subscription by their ack ids. Usable from all threads at once. It does
+// not keep the subscription. Free it with `slipring_acker_free`.
+typedef struct slipring_acker slipring_acker;
+
 // A broker inside this process. Usable from all threads at once, and from inside handlers. Free it
 // with `slipring_broker_free`.
 typedef struct slipring_broker slipring_broker;
@@ -290,6 +427,10 @@ typedef struct slipring_handler_subscription slipring_handler_subscription;
 // A message that was kept: it outlives the subscription and the broker. Usable from all threads at
 // once. Free it with `slipring_kept_free`.
 typedef struct slipring_kept slipring_kept;
+
+// Dead letters that were listed together: messages that are kept. They outlive the broker. Usable
+// from all threads at once. Free them with `slipring_letters_free`.
+typedef struct slipring_letters slipring_letters;
 
 // Space for a payload in the memory of the broker. It may move between threads; one uses it at a
 // time. Ends with `slipring_loan_commit` or `slipring_loan_abort`.
@@ -322,7 +463,8 @@ typedef void (*slipring_user_free_fn)(void *user);
 typedef struct slipring_broker_options {
     // Set by `slipring_broker_options_init`.
     uint32_t struct_size;
-    // How many shards put messages in order independently of each other: 1 to 64. Default 1.
+    // How many shards put messages in order independently of each other: 1 to 64. Default 0: 1, or
+    // as many as the directory was made with, which is refused under another number.
     uint32_t shards;
     // Memory for messages, over all shards: at least 1 MiB a shard. Default 64 MiB.
     uint64_t memory_budget_bytes;
@@ -361,48 +503,26 @@ typedef struct slipring_broker_options {
     slipring_user_free_fn log_user_free;
     // A `slipring_log_level`: what matters less is not told. Default SLIPRING_LOG_INFO.
     uint32_t log_level;
+    // For a directory: a `slipring_sync`. Default SLIPRING_SYNC_ALWAYS.
+    uint32_t sync;
+    // A directory, which is made if need be: what is published, topics, and named subscriptions that
+    // deliver at least once are kept there, and are there again when it is opened the next time, also
+    // after a crash. It belongs to one broker at a time. Default NULL: a broker in memory.
+    const char *dir;
+    // Its length in bytes.
+    size_t dir_len;
+    // For SLIPRING_SYNC_INTERVAL. Default 100 ms.
+    uint64_t sync_interval_ns;
+    // How long messages of topics that are created by publishing are kept in the directory;
+    // SLIPRING_FOREVER for ever. Default 7 days.
+    uint64_t retention_ns;
+    // How many bytes of them are kept, for each topic. Default 0: any number.
+    uint64_t retention_bytes;
+    // For a directory: a `slipring_on_damage`. Default SLIPRING_DAMAGE_REFUSE.
+    uint32_t on_damage;
     // Not used: 0.
     uint32_t reserved;
 } slipring_broker_options;
-
-// What closing left. It will not grow.
-typedef struct slipring_close_report {
-    // Messages that were queued for handlers and not handled in time. They are lost.
-    uint64_t unhandled;
-    // Messages that are queued for subscriptions that are pulled. They can still be received.
-    uint64_t unreceived;
-    // 1 if a handler was still running. It runs to its end, and is then not called again.
-    uint32_t handler_running;
-    // Not used: 0.
-    uint32_t reserved;
-} slipring_close_report;
-
-// A partition of a topic. It will not grow.
-typedef struct slipring_partition {
-    // The offset that its next message gets: as many were published.
-    uint64_t next_offset;
-    // Its number, unique in the broker.
-    uint32_t id;
-    // The shard that it lives on.
-    uint32_t shard;
-} slipring_partition;
-
-// What became of a published message. It will not grow.
-typedef struct slipring_receipt {
-    // Position in the partition.
-    uint64_t offset;
-    // Subscriptions that it was for.
-    uint64_t matched;
-    // Of those, how many it was queued for.
-    uint64_t enqueued;
-    // Messages dropped to the account of this publish: this one where a queue was full, or older
-    // ones that it displaced.
-    uint64_t dropped;
-    // Number of the partition, unique in the broker.
-    uint32_t partition;
-    // 1 if it would survive a power cut. A broker in memory says 0.
-    uint32_t durable;
-} slipring_receipt;
 
 // A text: UTF-8, not ending in NUL.
 typedef struct slipring_text_view {
@@ -432,6 +552,11 @@ typedef struct slipring_message {
     uint32_t partition;
     // How many attributes it has.
     uint32_t attributes_len;
+    // Which delivery of the message to this subscription this is, from 1. Always 1 where messages
+    // are delivered at most once.
+    uint32_t attempt;
+    // Not used: 0.
+    uint32_t reserved;
     // For the library. A copy of this struct is as good as the struct, and lives as long.
     const void *internal;
 } slipring_message;
@@ -457,6 +582,12 @@ typedef struct slipring_subscription_options {
     // What `start` says.
     uint64_t start_value;
     // A name, unique in the broker: 1 to 255 of `[A-Za-z0-9._~+%-]`. Default NULL: none.
+    //
+    // A subscription that has a name and delivers at least once lives as long as the broker: when
+    // its handle is freed it goes on without a consumer, and the next that subscribes under the
+    // name gets all that was published in between, as far as memory retains it, and all that was
+    // not settled. It keeps the filter and the other settings that it was made with, and goes on
+    // where it was, whatever start is asked for.
     const char *name;
     // Its length.
     size_t name_len;
@@ -487,43 +618,80 @@ typedef struct slipring_subscription_options {
     uint32_t breaker_failures;
     // How long they pause before one is tried.
     uint64_t breaker_cool_down_ns;
+    // A `slipring_delivery`. Default SLIPRING_AT_MOST_ONCE. What follows is for
+    // SLIPRING_AT_LEAST_ONCE.
+    uint32_t delivery;
+    // Not 0: takes the place of the consumer that the subscription `name` has, which gets
+    // DISCONNECTED; what that has not settled is delivered anew, and a handler in its place is
+    // unsubscribed. Default 0: EINUSE.
+    uint32_t take_over;
+    // How long the consumer has to settle a message before it is delivered again: 10 ms to 600 s.
+    // Default 10 s. `slipring_extend` is for one message; a handler has its message for as long as
+    // it runs.
+    uint64_t visibility_timeout_ns;
+    // How long a message that failed waits for its second attempt. Doubled for each one after that.
+    // Default 100 ms.
+    uint64_t backoff_min_ns;
+    // What that is doubled up to, at most 24 hours. Default 60 s.
+    uint64_t backoff_max_ns;
+    // Not 0: each of these pauses is shortened by a random part of up to a half. Default 0.
+    uint32_t backoff_jitter;
+    // How often a message is delivered before it goes to the dead letters: 1 to 65535. Default 5.
+    uint32_t max_delivery_attempts;
+    // Messages that can be received and not settled: 1 to 2^24, some 40 bytes each. At the limit,
+    // none is delivered until one is settled. Default 65536.
+    uint64_t max_outstanding;
+    // Not 0: messages overtake an earlier one of the same ordering key that has failed. Default 0:
+    // they wait until that is settled.
+    uint32_t keys_overtake;
+    // Not used: 0.
+    uint32_t reserved;
+    // The topic that dead letters go to, made if need be. Default NULL: `$dlq/` and `name`, or
+    // `unnamed-` and the subscription's number where it has none.
+    const char *dead_letter_topic;
+    // Its length.
+    size_t dead_letter_topic_len;
 } slipring_subscription_options;
 
-// Handles a message: returns 0 if that succeeded, and any other number if it failed.
-typedef int32_t (*slipring_handler_fn)(void *user, const struct slipring_message *message);
+// What closing left. It will not grow.
+typedef struct slipring_close_report {
+    // Messages that were queued for handlers and not handled in time. They are lost.
+    uint64_t unhandled;
+    // Messages that are queued for subscriptions that are pulled. They can still be received.
+    uint64_t unreceived;
+    // 1 if a handler was still running. It runs to its end, and is then not called again.
+    uint32_t handler_running;
+    // 1 if the directory could not be closed in order. What was acknowledged is on the disk as far as
+    // the receipts said; what was settled last may be delivered again.
+    uint32_t store_failed;
+} slipring_close_report;
 
-// Is told how many messages were lost before the next one.
-typedef void (*slipring_lagged_fn)(void *user, uint64_t lost);
+// A partition of a topic. It will not grow.
+typedef struct slipring_partition {
+    // The offset that its next message gets: as many were published.
+    uint64_t next_offset;
+    // Its number, unique in the broker.
+    uint32_t id;
+    // The shard that it lives on.
+    uint32_t shard;
+} slipring_partition;
 
-// Is told of a message that the handler failed on, and what it returned.
-typedef void (*slipring_failed_fn)(void *user,
-                                   const struct slipring_message *message,
-                                   int32_t returned);
-
-// A handler: functions, and the user data that is handed to them.
-//
-// Guarantees: the functions are called one at a time, in the order of the messages, on a delivery
-// worker or the handler's own thread, not always the same one. None of them is called any more
-// when unsubscribing has returned. `user_free` is called exactly once, after the last of them, on
-// any thread: also if subscribing fails, and before unsubscribing returns, except from inside a
-// handler. From inside the handler itself it follows when that has returned; from inside another
-// one it may follow a little later, so that it can wait for that one.
-//
-// From inside the functions everything is allowed: publish, subscribe, unsubscribe this or another
-// subscription, close or free the broker.
-typedef struct slipring_handler {
-    // Handles a message. Not NULL.
-    slipring_handler_fn handle;
-    // Is told of messages that were lost, between the calls of `handle` where they are missing.
-    // May be NULL.
-    slipring_lagged_fn lagged;
-    // Is told of every failure, after it was counted. May be NULL.
-    slipring_failed_fn failed;
-    // Handed to the functions.
-    void *user;
-    // Lets go of `user`. May be NULL.
-    slipring_user_free_fn user_free;
-} slipring_handler;
+// What became of a published message. It will not grow.
+typedef struct slipring_receipt {
+    // Position in the partition.
+    uint64_t offset;
+    // Subscriptions that it was for.
+    uint64_t matched;
+    // Of those, how many it was queued for.
+    uint64_t enqueued;
+    // Messages dropped to the account of this publish: this one where a queue was full, or older
+    // ones that it displaced.
+    uint64_t dropped;
+    // Number of the partition, unique in the broker.
+    uint32_t partition;
+    // 1 if it would survive a power cut. A broker in memory says 0.
+    uint32_t durable;
+} slipring_receipt;
 
 // An attribute of a message.
 typedef struct slipring_attribute {
@@ -550,6 +718,89 @@ typedef struct slipring_new_message {
     // How many attributes.
     size_t attributes_len;
 } slipring_new_message;
+
+// What became of a batch. It will not grow.
+typedef struct slipring_batch_receipt {
+    // Messages published: always the first ones of the batch.
+    size_t published;
+    // Offset of the first, if any was published.
+    uint64_t first_offset;
+    // Sum over the messages of the subscriptions that each was for.
+    uint64_t matched;
+    // Of those, how often one was queued.
+    uint64_t enqueued;
+    // Messages dropped to the account of this batch.
+    uint64_t dropped;
+    // Partition of the first, if any was published.
+    uint32_t first_partition;
+    // 1 if all that was published would survive a power cut. A broker in memory says 0.
+    uint32_t durable;
+} slipring_batch_receipt;
+
+// Is called with a message, which is valid until it returns.
+//
+// A function that is called by the library must return: it must not `longjmp`, end its thread or
+// let a C++ exception out.
+typedef void (*slipring_message_fn)(void *user, const struct slipring_message *message);
+
+// Names one delivery of one message to one subscription: by it, and a `slipring_acker`, the message
+// can be settled from anywhere. A value: it may be copied, compared byte by byte and stored. It
+// will not grow, so that arrays of it can cross.
+typedef struct slipring_ack_id {
+    // Opaque.
+    uint8_t bytes[24];
+} slipring_ack_id;
+
+// Handles a message: returns a `slipring_handled`, or any other number if it failed.
+typedef int32_t (*slipring_handler_fn)(void *user, const struct slipring_message *message);
+
+// Is told how many messages were lost before the next one.
+typedef void (*slipring_lagged_fn)(void *user, uint64_t lost);
+
+// Is told of a message that the handler failed on, what it returned, and why: as text that does
+// not end in NUL, what it has told `slipring_handler_reason`.
+typedef void (*slipring_failed_fn)(void *user,
+                                   const struct slipring_message *message,
+                                   int32_t returned,
+                                   const char *reason,
+                                   size_t reason_len);
+
+// A handler: functions, and the user data that is handed to them.
+//
+// Guarantees: the functions are called one at a time, in the order of the messages, on a delivery
+// worker or the handler's own thread, not always the same one. None of them is called any more
+// when unsubscribing has returned. `user_free` is called exactly once, after the last of them, on
+// any thread: also if subscribing fails, and before unsubscribing returns, except from inside a
+// handler. From inside the handler itself it follows when that has returned; from inside another
+// one it may follow a little later, so that it can wait for that one.
+//
+// From inside the functions everything is allowed: publish, subscribe, unsubscribe this or another
+// subscription, close or free the broker.
+typedef struct slipring_handler {
+    // Handles a message. Not NULL.
+    slipring_handler_fn handle;
+    // Is told of messages that were lost, between the calls of `handle` where they are missing.
+    // May be NULL.
+    slipring_lagged_fn lagged;
+    // Is told of every failure, after it was counted. May be NULL.
+    slipring_failed_fn failed;
+    // Handed to the functions.
+    void *user;
+    // Lets go of `user`. May be NULL.
+    slipring_user_free_fn user_free;
+} slipring_handler;
+
+// What is known of a subscription that has a name. It may grow: say its size.
+typedef struct slipring_subscription_description {
+    // Messages that were not taken yet.
+    uint64_t queued;
+    // Messages that were taken and are not settled, those that wait for another attempt included.
+    uint64_t unsettled;
+    // A `slipring_delivery`.
+    uint32_t delivery;
+    // 1 if it has a consumer.
+    uint32_t is_online;
+} slipring_subscription_description;
 
 // Figures of a broker. It may grow: say its size.
 typedef struct slipring_metrics {
@@ -606,40 +857,43 @@ typedef struct slipring_subscription_metrics {
     uint64_t handler_failures;
     // The handler's circuit breaker: 0 closed, 1 open, 2 half open.
     uint64_t breaker;
+    // Messages that were delivered and are not settled, those that wait for another attempt or for
+    // an earlier one of their key included. Like those that follow, 0 where messages are delivered
+    // at most once.
+    uint64_t unsettled;
+    // Messages that were acknowledged, or that the handler has succeeded with.
+    uint64_t acked;
+    // Deliveries after the first of a message. They are not among `delivered`.
+    uint64_t redelivered;
+    // Messages that went to the dead letters.
+    uint64_t dead_lettered;
+    // Messages that expired from memory after they were delivered, and before they were settled.
+    uint64_t expired_unsettled;
 } slipring_subscription_metrics;
-
-// Is called with a message, which is valid until it returns.
-//
-// A function that is called by the library must return: it must not `longjmp`, end its thread or
-// let a C++ exception out.
-typedef void (*slipring_message_fn)(void *user, const struct slipring_message *message);
-
-// What became of a batch. It will not grow.
-typedef struct slipring_batch_receipt {
-    // Messages published: always the first ones of the batch.
-    size_t published;
-    // Offset of the first, if any was published.
-    uint64_t first_offset;
-    // Sum over the messages of the subscriptions that each was for.
-    uint64_t matched;
-    // Of those, how often one was queued.
-    uint64_t enqueued;
-    // Messages dropped to the account of this batch.
-    uint64_t dropped;
-    // Partition of the first, if any was published.
-    uint32_t first_partition;
-    // Not used: 0.
-    uint32_t reserved;
-} slipring_batch_receipt;
 
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
-// Opens a broker in memory. `options` may be NULL for the defaults. Errors: EINVAL, ERANGE,
-// ETHREAD. Does not wait.
+// Fills the options of a broker with the defaults; `struct_size` is `sizeof *options`. Errors:
+// EINVAL, also for a size that this library does not know. Does not wait.
+slipring_status slipring_broker_options_init(struct slipring_broker_options *options,
+                                             size_t struct_size);
+
+// Fills the options of a subscription with the defaults; `struct_size` is `sizeof *options`.
+// Errors: EINVAL, also for a size that this library does not know. Does not wait.
+slipring_status slipring_subscription_options_init(struct slipring_subscription_options *options,
+                                                   size_t struct_size);
+
+// Opens a broker: in memory, or in the directory that `options` name. `options` may be NULL for the
+// defaults. Errors: EINVAL, ERANGE, ETHREAD; for a directory ELOCKED, EINCOMPATIBLE, EDAMAGED, EFULL,
+// ESTORE. Does not wait in memory; in a directory it recovers what a crash has left.
 slipring_status slipring_broker_open(const struct slipring_broker_options *options,
                                      struct slipring_broker **broker);
+
+// Makes everything that has been published and settled survive a power cut. In memory it does
+// nothing. Errors: EINVAL, ESTORE, EFULL, EFILTERING, EFORKED. Waits for the disk.
+slipring_status slipring_broker_flush(const struct slipring_broker *broker);
 
 // Closes the broker: stops intake, gives handlers `deadline_ns` to handle what is queued, and
 // stops all threads. Publishers and consumers that wait wake with CLOSED; what is queued for
@@ -670,6 +924,15 @@ slipring_status slipring_broker_create_topic(const struct slipring_broker *broke
                                              size_t name_len,
                                              uint32_t partitions,
                                              struct slipring_topic **topic);
+
+// Says how long messages of the topic `name` are kept in the directory from now on: `retention_ns`, or
+// SLIPRING_FOREVER, and `retention_bytes`, or 0 for any number. Errors: EINVAL, EUTF8, ENOTOPIC,
+// ESTORE, EFULL, EFILTERING, EFORKED. Waits for the disk.
+slipring_status slipring_broker_set_retention(const struct slipring_broker *broker,
+                                              const char *name,
+                                              size_t name_len,
+                                              uint64_t retention_ns,
+                                              uint64_t retention_bytes);
 
 // Deletes the topic `name`: handles to it refuse to publish (EDELETED), and its messages are not
 // replayed any more. What is queued already is still delivered. Errors: EINVAL, EUTF8, ENOTOPIC,
@@ -708,243 +971,6 @@ slipring_status slipring_broker_publish(const struct slipring_broker *broker,
                                         const uint8_t *payload,
                                         size_t payload_len,
                                         struct slipring_receipt *receipt);
-
-// Subscribes to `pattern`; `handler`, which is copied, is called with every message, possibly
-// before this has returned. `options` may be NULL for the defaults, and is used up as
-// `slipring_broker_subscribe` says; so is `handler` as soon as it is not NULL.
-//
-// Errors: as `slipring_broker_subscribe`, and ETHREAD.
-slipring_status slipring_broker_subscribe_handler(const struct slipring_broker *broker,
-                                                  const char *pattern,
-                                                  size_t pattern_len,
-                                                  const struct slipring_subscription_options *options,
-                                                  const struct slipring_handler *handler,
-                                                  struct slipring_handler_subscription **subscription);
-
-// Number of the subscription, unique in the broker; 0 if `subscription` is NULL. Does not wait.
-uint64_t slipring_handler_subscription_id(const struct slipring_handler_subscription *subscription);
-
-// Messages queued and not handed to the handler yet. Errors: EINVAL. Does not wait.
-slipring_status slipring_handler_subscription_queued(const struct slipring_handler_subscription *subscription,
-                                                     uint64_t *queued);
-
-// Unsubscribes, frees the handle and sets the pointer to NULL: when this returns, the handler does
-// not run any more and is not called again. What was queued is thrown away. From inside the
-// handler itself it returns at once. NULL, or a pointer to NULL, is no error.
-//
-// Waits for a running handler, except from inside a filter function. Two handlers that unsubscribe
-// each other at the same time would wait for ever: `slipring_handler_subscription_unsubscribe` has a
-// limit.
-void slipring_handler_subscription_free(struct slipring_handler_subscription **subscription);
-
-// The same, waiting for a running handler for at most `timeout_ns`. TIMEOUT if it was still
-// running: it is not called again, and the handle stays, to be freed later. Errors: EINVAL,
-// EFILTERING.
-slipring_status slipring_handler_subscription_unsubscribe(struct slipring_handler_subscription **subscription,
-                                                          uint64_t timeout_ns);
-
-// Lets the handler run until the broker closes, frees the handle and sets the pointer to NULL.
-// NULL, or a pointer to NULL, is no error.
-void slipring_handler_subscription_detach(struct slipring_handler_subscription **subscription);
-
-// Copies the text of the last error of this thread to `buffer`, ending in NUL, and returns its
-// length without the NUL, which may be more than fits: `buffer_len` bytes are never exceeded, and
-// what is cut off are whole UTF-8 characters. `buffer` may be NULL to ask for the length.
-//
-// Set by every function that returns a negative status, and left as it is by all others; empty
-// before the first error. Never fails; does not wait.
-size_t slipring_last_error(char *buffer, size_t buffer_len);
-
-// The place that the last error of this thread is about: the byte of a text at which it breaks the
-// rules, of a name, a pattern or a filter expression. `SIZE_MAX` if it has none. Never fails; does
-// not wait.
-size_t slipring_last_error_position(void);
-
-// Space for a payload of `payload_len` bytes, to be written to `*payload` and then committed. What
-// it holds at first is unspecified. `head` may be NULL, or has the key, the id and the attributes;
-// its payload is ignored.
-//
-// The message gets its place in the order when it is committed; until then the loan delays nobody.
-// `*payload` is valid until the loan is committed or aborted. Errors: CLOSED, EINVAL, EUTF8,
-// EMESSAGE, EFULL (loans and kept messages take too much), ENOMEM, EFILTERING, EFORKED. Does not
-// wait.
-slipring_status slipring_topic_loan(const struct slipring_topic *topic,
-                                    const struct slipring_new_message *head,
-                                    size_t payload_len,
-                                    struct slipring_loan **loan,
-                                    uint8_t **payload);
-
-// Publishes the message, which is read where it was written, frees the loan and sets the pointer
-// to NULL. `receipt` may be NULL. Waits as `slipring_topic_publish` does.
-//
-// Errors as `slipring_topic_publish`: the loan then stays as it was, to be committed again or
-// aborted.
-slipring_status slipring_loan_commit(struct slipring_loan **loan, struct slipring_receipt *receipt);
-
-// Gives the space back, publishes nothing and sets the pointer to NULL. NULL, or a pointer to
-// NULL, is no error.
-void slipring_loan_abort(struct slipring_loan **loan);
-
-// The value of the attribute `key`; it lives as long as the message. SLIPRING_EMPTY if it has
-// none. Errors: EINVAL, EUTF8. Does not wait.
-slipring_status slipring_message_attribute(const struct slipring_message *message,
-                                           const char *key,
-                                           size_t key_len,
-                                           struct slipring_text_view *value);
-
-// All attributes, in the order in which they were published: writes up to `attributes_len` of them
-// to `attributes`, which may be NULL if that is 0, and how many the message has to `count`, which
-// may be NULL. They live as long as the message. Errors: EINVAL. Does not wait.
-slipring_status slipring_message_attributes(const struct slipring_message *message,
-                                            struct slipring_attribute *attributes,
-                                            size_t attributes_len,
-                                            size_t *count);
-
-// Copies the message's id to `buffer`, ending in NUL, and returns its length without the NUL,
-// which may be more than fits: the publisher's own id, or a UUID made of the message's place. 256
-// bytes are always enough. 0 if `message` is NULL. Does not wait.
-size_t slipring_message_id(const struct slipring_message *message, char *buffer, size_t buffer_len);
-
-// Keeps a message past the call that it came with, without copying it: 64 KiB of memory around it,
-// or the message alone if it is larger, stay until the last one kept of them is freed. Errors:
-// EINVAL. Does not wait.
-slipring_status slipring_message_keep(const struct slipring_message *message,
-                                      struct slipring_kept **kept);
-
-// The message that was kept; it lives as long as the handle. Errors: EINVAL. Does not wait.
-slipring_status slipring_kept_message(const struct slipring_kept *kept,
-                                      struct slipring_message *message);
-
-// Frees a kept message and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.
-void slipring_kept_free(struct slipring_kept **kept);
-
-// Figures of the broker, over all its shards. `metrics_size` is `sizeof *metrics`; more than this
-// library knows is EINVAL. They are read one after another while others work; when nobody does,
-// they are exact. Errors: EINVAL. Does not wait.
-slipring_status slipring_broker_metrics(const struct slipring_broker *broker,
-                                        struct slipring_metrics *metrics,
-                                        size_t metrics_size);
-
-// Figures of the subscription with the number `id`. Errors: EINVAL, ENOSUBSCRIPTION, EFILTERING,
-// EFORKED. Does not wait.
-slipring_status slipring_broker_subscription_metrics(const struct slipring_broker *broker,
-                                                     uint64_t id,
-                                                     struct slipring_subscription_metrics *metrics,
-                                                     size_t metrics_size);
-
-// All figures, also per shard, topic and subscription, in the Prometheus text exposition format,
-// version 0.0.4. Errors: EINVAL. Does not wait.
-slipring_status slipring_broker_prometheus(const struct slipring_broker *broker,
-                                           struct slipring_text **text);
-
-// Fills the options of a broker with the defaults; `struct_size` is `sizeof *options`. Errors:
-// EINVAL, also for a size that this library does not know. Does not wait.
-slipring_status slipring_broker_options_init(struct slipring_broker_options *options,
-                                             size_t struct_size);
-
-// Fills the options of a subscription with the defaults; `struct_size` is `sizeof *options`.
-// Errors: EINVAL, also for a size that this library does not know. Does not wait.
-slipring_status slipring_subscription_options_init(struct slipring_subscription_options *options,
-                                                   size_t struct_size);
-
-// A status in words: static text that ends in NUL, also for a number that is no status. Never
-// fails; does not wait.
-const char *slipring_status_str(int32_t status);
-
-// Subscribes to `pattern`; the messages are pulled. Every publish that starts after this has
-// returned sees the subscription. `options` may be NULL for the defaults.
-//
-// Options with a `filter_fn` are used up by the call, also if it fails: they must not be given
-// again with the same `filter_user`. Errors: CLOSED, EINVAL, EUTF8, ENAME (a pattern, or the
-// subscription's name), EFILTER, EINUSE, ERANGE, EFILTERING, EFORKED.
-slipring_status slipring_broker_subscribe(const struct slipring_broker *broker,
-                                          const char *pattern,
-                                          size_t pattern_len,
-                                          const struct slipring_subscription_options *options,
-                                          struct slipring_subscription **subscription);
-
-// Unsubscribes, frees the handle and sets the pointer to NULL; messages received from it are gone,
-// unless they were kept. If a call is using it, in another thread or around this one, that happens
-// when that call returns. NULL, or a pointer to NULL, is no error.
-void slipring_subscription_free(struct slipring_subscription **subscription);
-
-// Number of the subscription, unique in the broker; 0 if `subscription` is NULL. May be called
-// while another call is using the handle. Does not wait.
-uint64_t slipring_subscription_id(const struct slipring_subscription *subscription);
-
-// How many messages were lost at the last SLIPRING_LAGGED that this subscription has returned; 0
-// if `subscription` is NULL. May be called while another call is using the handle. Does not wait.
-uint64_t slipring_subscription_lost(const struct slipring_subscription *subscription);
-
-// Messages queued and not received. Errors: EINVAL, EBUSY. Does not wait.
-slipring_status slipring_subscription_queued(struct slipring_subscription *subscription,
-                                             uint64_t *queued);
-
-// Receives the next message, waiting for it as the subscription's wait strategy has it. It is
-// valid until the next call that receives, polls or waits on the subscription, or frees it.
-//
-// Errors: LAGGED (the next call goes on), CLOSED, DISCONNECTED, EINVAL, EBUSY, EFILTERING,
-// EFORKED.
-slipring_status slipring_subscription_recv(struct slipring_subscription *subscription,
-                                           struct slipring_message *message);
-
-// Receives the next message if one is queued, else EMPTY. Errors: as `slipring_subscription_recv`.
-// Does not wait.
-slipring_status slipring_subscription_try_recv(struct slipring_subscription *subscription,
-                                               struct slipring_message *message);
-
-// Receives the next message, waiting for at most `timeout_ns`, else TIMEOUT. Errors: as
-// `slipring_subscription_recv`.
-slipring_status slipring_subscription_recv_timeout(struct slipring_subscription *subscription,
-                                                   uint64_t timeout_ns,
-                                                   struct slipring_message *message);
-
-// Receives up to `most` messages, at least one, waiting for that as `slipring_subscription_recv`
-// does: sets `*messages` to an array of `*count` of them, which are valid as that one is. EMPTY if
-// `most` is 0. Errors: as `slipring_subscription_recv`; a loss behind the first message is told by
-// the next call.
-slipring_status slipring_subscription_recv_batch(struct slipring_subscription *subscription,
-                                                 size_t most,
-                                                 const struct slipring_message **messages,
-                                                 size_t *count);
-
-// The same for what is queued now; EMPTY if nothing is. Does not wait.
-slipring_status slipring_subscription_try_recv_batch(struct slipring_subscription *subscription,
-                                                     size_t most,
-                                                     const struct slipring_message **messages,
-                                                     size_t *count);
-
-// Calls `function` with up to `most` messages that are queued now, in place and without waiting,
-// and sets `*count`, which may be NULL, to how many. The fastest way to receive. Each message is
-// valid until the function returns.
-//
-// The function may call the broker, and free this subscription; a call that receives from it gets
-// EBUSY. EMPTY if nothing is queued. Errors: as `slipring_subscription_recv`; a loss behind the
-// first message is told by the next call.
-slipring_status slipring_subscription_poll(struct slipring_subscription *subscription,
-                                           size_t most,
-                                           slipring_message_fn function,
-                                           void *user,
-                                           size_t *count);
-
-// Waits for at most `timeout_ns`, or SLIPRING_FOREVER, until a message is queued or there is
-// something else to tell by the next call that receives; else TIMEOUT. Errors: EINVAL, EBUSY,
-// EFILTERING, EFORKED.
-slipring_status slipring_subscription_wait(struct slipring_subscription *subscription,
-                                           uint64_t timeout_ns);
-
-// A descriptor that is readable exactly while something can be received: for `poll`, `epoll` and
-// event loops. Level-triggered; do not read from it or close it. It stays the same, and valid as
-// long as the subscription. Errors: EINVAL, EBUSY, ESYSTEM. Does not wait.
-slipring_status slipring_subscription_event_fd(struct slipring_subscription *subscription, int *fd);
-
-// What is in a text; it lives as long as the handle, and a NUL is behind its length. Errors:
-// EINVAL. Does not wait.
-slipring_status slipring_text_get(const struct slipring_text *text,
-                                  struct slipring_text_view *view);
-
-// Frees a text and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.
-void slipring_text_free(struct slipring_text **text);
 
 // The topic's name; it lives as long as the handle. Errors: EINVAL. Does not wait.
 slipring_status slipring_topic_name(const struct slipring_topic *topic,
@@ -1017,6 +1043,444 @@ slipring_status slipring_ticket_wait(struct slipring_ticket **ticket,
 // Frees a ticket, whose message is published all the same, and sets the pointer to NULL. NULL, or
 // a pointer to NULL, is no error.
 void slipring_ticket_free(struct slipring_ticket **ticket);
+
+// Space for a payload of `payload_len` bytes, to be written to `*payload` and then committed. What
+// it holds at first is unspecified. `head` may be NULL, or has the key, the id and the attributes;
+// its payload is ignored.
+//
+// The message gets its place in the order when it is committed; until then the loan delays nobody.
+// `*payload` is valid until the loan is committed or aborted. Errors: CLOSED, EINVAL, EUTF8,
+// EMESSAGE, EFULL (loans and kept messages take too much), ENOMEM, EFILTERING, EFORKED. Does not
+// wait.
+slipring_status slipring_topic_loan(const struct slipring_topic *topic,
+                                    const struct slipring_new_message *head,
+                                    size_t payload_len,
+                                    struct slipring_loan **loan,
+                                    uint8_t **payload);
+
+// Publishes the message, which is read where it was written, frees the loan and sets the pointer
+// to NULL. `receipt` may be NULL. Waits as `slipring_topic_publish` does.
+//
+// Errors as `slipring_topic_publish`: the loan then stays as it was, to be committed again or
+// aborted.
+slipring_status slipring_loan_commit(struct slipring_loan **loan, struct slipring_receipt *receipt);
+
+// Gives the space back, publishes nothing and sets the pointer to NULL. NULL, or a pointer to
+// NULL, is no error.
+void slipring_loan_abort(struct slipring_loan **loan);
+
+// Subscribes to `pattern`; the messages are pulled. Every publish that starts after this has
+// returned sees the subscription. `options` may be NULL for the defaults.
+//
+// Options with a `filter_fn` are used up by the call, also if it fails: they must not be given
+// again with the same `filter_user`. Errors: CLOSED, EINVAL, EUTF8, ENAME (a pattern, or the
+// subscription's name), EFILTER, EINUSE, ERANGE, EFILTERING, EFORKED.
+slipring_status slipring_broker_subscribe(const struct slipring_broker *broker,
+                                          const char *pattern,
+                                          size_t pattern_len,
+                                          const struct slipring_subscription_options *options,
+                                          struct slipring_subscription **subscription);
+
+// Unsubscribes, frees the handle and sets the pointer to NULL; messages received from it are gone,
+// unless they were kept. One that has a name and delivers at least once is not unsubscribed, but
+// goes on without a consumer: see `slipring_subscription_options.name`. If a call is using it, in another thread or around this one, that happens
+// when that call returns. NULL, or a pointer to NULL, is no error.
+void slipring_subscription_free(struct slipring_subscription **subscription);
+
+// Number of the subscription, unique in the broker; 0 if `subscription` is NULL. May be called
+// while another call is using the handle. Does not wait.
+uint64_t slipring_subscription_id(const struct slipring_subscription *subscription);
+
+// How many messages were lost at the last SLIPRING_LAGGED that this subscription has returned; 0
+// if `subscription` is NULL. May be called while another call is using the handle. Does not wait.
+uint64_t slipring_subscription_lost(const struct slipring_subscription *subscription);
+
+// Messages queued and not received. Errors: EINVAL, EBUSY. Does not wait.
+slipring_status slipring_subscription_queued(struct slipring_subscription *subscription,
+                                             uint64_t *queued);
+
+// Receives the next message, waiting for it as the subscription's wait strategy has it. It is
+// valid until the next call that receives, polls or waits on the subscription, or frees it.
+//
+// Errors: LAGGED (the next call goes on), CLOSED, DISCONNECTED, EINVAL, EBUSY, EFILTERING,
+// EFORKED.
+slipring_status slipring_subscription_recv(struct slipring_subscription *subscription,
+                                           struct slipring_message *message);
+
+// Receives the next message if one is queued, else EMPTY. Errors: as `slipring_subscription_recv`.
+// Does not wait.
+slipring_status slipring_subscription_try_recv(struct slipring_subscription *subscription,
+                                               struct slipring_message *message);
+
+// Receives the next message, waiting for at most `timeout_ns`, else TIMEOUT. Errors: as
+// `slipring_subscription_recv`.
+slipring_status slipring_subscription_recv_timeout(struct slipring_subscription *subscription,
+                                                   uint64_t timeout_ns,
+                                                   struct slipring_message *message);
+
+// Receives up to `most` messages, at least one, waiting for that as `slipring_subscription_recv`
+// does: sets `*messages` to an array of `*count` of them, which are valid as that one is. EMPTY if
+// `most` is 0. Errors: as `slipring_subscription_recv`; a loss behind the first message is told by
+// the next call.
+slipring_status slipring_subscription_recv_batch(struct slipring_subscription *subscription,
+                                                 size_t most,
+                                                 const struct slipring_message **messages,
+                                                 size_t *count);
+
+// The same for what is queued now; EMPTY if nothing is. Does not wait.
+slipring_status slipring_subscription_try_recv_batch(struct slipring_subscription *subscription,
+                                                     size_t most,
+                                                     const struct slipring_message **messages,
+                                                     size_t *count);
+
+// Calls `function` with up to `most` messages that are queued now, in place and without waiting,
+// and sets `*count`, which may be NULL, to how many. The fastest way to receive. Each message is
+// valid until the function returns.
+//
+// The function may call the broker, and free this subscription; a call that receives from it gets
+// EBUSY. EMPTY if nothing is queued. Errors: as `slipring_subscription_recv`; a loss behind the
+// first message is told by the next call.
+slipring_status slipring_subscription_poll(struct slipring_subscription *subscription,
+                                           size_t most,
+                                           slipring_message_fn function,
+                                           void *user,
+                                           size_t *count);
+
+// Waits for at most `timeout_ns`, or SLIPRING_FOREVER, until a message is queued or there is
+// something else to tell by the next call that receives; else TIMEOUT. Errors: EINVAL, EBUSY,
+// EFILTERING, EFORKED.
+slipring_status slipring_subscription_wait(struct slipring_subscription *subscription,
+                                           uint64_t timeout_ns);
+
+// Goes on elsewhere, `start` being a `slipring_start` and `start_value` what that says: it may lie
+// before what was received, which then is delivered anew. All that was received and not settled is
+// forgotten, and its ack ids and ackers are stale; messages received are gone, unless they were
+// kept. Errors: CLOSED, EINVAL, EBUSY, ERANGE, EATMOSTONCE, EFILTERING, EFORKED.
+slipring_status slipring_subscription_seek(struct slipring_subscription *subscription,
+                                           uint32_t start,
+                                           uint64_t start_value);
+
+// A descriptor that is readable exactly while something can be received: for `poll`, `epoll` and
+// event loops. Level-triggered; do not read from it or close it. It stays the same, and valid as
+// long as the subscription. Errors: EINVAL, EBUSY, ESYSTEM. Does not wait.
+slipring_status slipring_subscription_event_fd(struct slipring_subscription *subscription, int *fd);
+
+// The value of the attribute `key`; it lives as long as the message. SLIPRING_EMPTY if it has
+// none. Errors: EINVAL, EUTF8. Does not wait.
+slipring_status slipring_message_attribute(const struct slipring_message *message,
+                                           const char *key,
+                                           size_t key_len,
+                                           struct slipring_text_view *value);
+
+// All attributes, in the order in which they were published: writes up to `attributes_len` of them
+// to `attributes`, which may be NULL if that is 0, and how many the message has to `count`, which
+// may be NULL. They live as long as the message. Errors: EINVAL. Does not wait.
+slipring_status slipring_message_attributes(const struct slipring_message *message,
+                                            struct slipring_attribute *attributes,
+                                            size_t attributes_len,
+                                            size_t *count);
+
+// Copies the message's id to `buffer`, ending in NUL, and returns its length without the NUL,
+// which may be more than fits: the publisher's own id, or a UUID made of the message's place. 256
+// bytes are always enough. 0 if `message` is NULL. Does not wait.
+size_t slipring_message_id(const struct slipring_message *message, char *buffer, size_t buffer_len);
+
+// Keeps a message past the call that it came with, without copying it: 64 KiB of memory around it,
+// or the message alone if it is larger, stay until the last one kept of them is freed. Errors:
+// EINVAL. Does not wait.
+slipring_status slipring_message_keep(const struct slipring_message *message,
+                                      struct slipring_kept **kept);
+
+// The message that was kept; it lives as long as the handle. Errors: EINVAL. Does not wait.
+slipring_status slipring_kept_message(const struct slipring_kept *kept,
+                                      struct slipring_message *message);
+
+// Frees a kept message and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.
+void slipring_kept_free(struct slipring_kept **kept);
+
+// Acknowledges an array of messages, or one, in one call: their subscription does not get them
+// again. For messages that were received, and those that were kept, from any thread; what a handler
+// has got is settled by what that returns.
+//
+// All of them are tried. `outcomes` may be NULL, or has room for as many, and is written whatever
+// is returned, but not where an argument is wrong. OK if all were settled. Otherwise the last
+// failure, or STALE if leases were over and nothing worse: that is harmless. Errors: EINVAL,
+// ENOTLEASED, EFILTERING, EFORKED. Does not wait.
+slipring_status slipring_ack(const struct slipring_message *messages,
+                             size_t messages_len,
+                             slipring_status *outcomes);
+
+// Gives messages back that have failed: they are delivered again after `delay_ns`, at most 24
+// hours, or after the subscription's backoff if it is SLIPRING_BACKOFF; or go to the dead letters,
+// if this was their last attempt. Otherwise as `slipring_ack`. Errors: those, ERANGE, and those of
+// `slipring_dead_letter`.
+slipring_status slipring_nack(const struct slipring_message *messages,
+                              size_t messages_len,
+                              uint64_t delay_ns,
+                              slipring_status *outcomes);
+
+// Lets the leases on messages end `by_ns` from now, 10 ms to 600 s, instead of when they would
+// have. Otherwise as `slipring_ack`. Errors: those, and ERANGE.
+slipring_status slipring_extend(const struct slipring_message *messages,
+                                size_t messages_len,
+                                uint64_t by_ns,
+                                slipring_status *outcomes);
+
+// Gives up on messages: they go to the dead letters, with a reason, of which the first 1024 bytes
+// are kept, and are settled. `reason` may be NULL. Otherwise as `slipring_ack`. Errors: those,
+// EUTF8; CLOSED, EFULL, ENOMEM and EDELETED if the dead letter could not be stored: then the message
+// is not settled, and delivered again. Waits for a subscription to dead letters that blocks, at
+// most 100 ms each: TIMEOUT.
+slipring_status slipring_dead_letter(const struct slipring_message *messages,
+                                     size_t messages_len,
+                                     const char *reason,
+                                     size_t reason_len,
+                                     slipring_status *outcomes);
+
+// The ack ids of an array of messages: `ids` has room for as many. Errors: EINVAL, ENOTLEASED if
+// one of them is not to be settled. Does not wait.
+slipring_status slipring_ack_ids(const struct slipring_message *messages,
+                                 size_t messages_len,
+                                 struct slipring_ack_id *ids);
+
+// Copies an ack id as text to `buffer`, ending in NUL, and returns its length without the NUL,
+// which is 48 characters of `[0-9a-f]`. 0 if `id` is NULL or damaged. Does not wait.
+size_t slipring_ack_id_text(const struct slipring_ack_id *id, char *buffer, size_t buffer_len);
+
+// Reads an ack id from its text. Errors: EINVAL, EUTF8, EACKID with the byte where it stops being
+// one. Does not wait.
+slipring_status slipring_ack_id_parse(const char *text,
+                                      size_t text_len,
+                                      struct slipring_ack_id *id);
+
+// What settles messages of this subscription, until it seeks. Errors: EINVAL, EBUSY, EATMOSTONCE.
+// Does not wait.
+slipring_status slipring_subscription_acker(struct slipring_subscription *subscription,
+                                            struct slipring_acker **acker);
+
+// What settles messages of the subscription `name`, until it gets another consumer or seeks.
+// Errors: EINVAL, EUTF8, ENOSUBSCRIPTION, EATMOSTONCE, EFILTERING, EFORKED. Does not wait.
+slipring_status slipring_broker_acker(const struct slipring_broker *broker,
+                                      const char *name,
+                                      size_t name_len,
+                                      struct slipring_acker **acker);
+
+// Acknowledges messages by their ack ids, in one call: see `slipring_ack`. Errors: EINVAL, EACKID,
+// EFILTERING, EFORKED. Does not wait.
+slipring_status slipring_acker_ack(const struct slipring_acker *acker,
+                                   const struct slipring_ack_id *ids,
+                                   size_t ids_len,
+                                   slipring_status *outcomes);
+
+// Gives messages back by their ack ids: see `slipring_nack`. Errors: as there, and EACKID.
+slipring_status slipring_acker_nack(const struct slipring_acker *acker,
+                                    const struct slipring_ack_id *ids,
+                                    size_t ids_len,
+                                    uint64_t delay_ns,
+                                    slipring_status *outcomes);
+
+// Lets leases end at another time, by their ack ids: see `slipring_extend`. Errors: as there, and
+// EACKID. Does not wait.
+slipring_status slipring_acker_extend(const struct slipring_acker *acker,
+                                      const struct slipring_ack_id *ids,
+                                      size_t ids_len,
+                                      uint64_t by_ns,
+                                      slipring_status *outcomes);
+
+// Gives up on messages by their ack ids: see `slipring_dead_letter`. Errors and waiting: as there,
+// and EACKID.
+slipring_status slipring_acker_dead_letter(const struct slipring_acker *acker,
+                                           const struct slipring_ack_id *ids,
+                                           size_t ids_len,
+                                           const char *reason,
+                                           size_t reason_len,
+                                           slipring_status *outcomes);
+
+// Frees the handle and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.
+void slipring_acker_free(struct slipring_acker **acker);
+
+// Subscribes to `pattern`; `handler`, which is copied, is called with every message, possibly
+// before this has returned. `options` may be NULL for the defaults, and is used up as
+// `slipring_broker_subscribe` says; so is `handler` as soon as it is not NULL.
+//
+// Errors: as `slipring_broker_subscribe`, and ETHREAD.
+slipring_status slipring_broker_subscribe_handler(const struct slipring_broker *broker,
+                                                  const char *pattern,
+                                                  size_t pattern_len,
+                                                  const struct slipring_subscription_options *options,
+                                                  const struct slipring_handler *handler,
+                                                  struct slipring_handler_subscription **subscription);
+
+// Number of the subscription, unique in the broker; 0 if `subscription` is NULL. Does not wait.
+uint64_t slipring_handler_subscription_id(const struct slipring_handler_subscription *subscription);
+
+// Messages queued and not handed to the handler yet. Errors: EINVAL. Does not wait.
+slipring_status slipring_handler_subscription_queued(const struct slipring_handler_subscription *subscription,
+                                                     uint64_t *queued);
+
+// Unsubscribes, frees the handle and sets the pointer to NULL: when this returns, the handler does
+// not run any more and is not called again. What was queued is thrown away. From inside the
+// handler itself it returns at once. NULL, or a pointer to NULL, is no error.
+//
+// Waits for a running handler, except from inside a filter function. Two handlers that unsubscribe
+// each other at the same time would wait for ever: `slipring_handler_subscription_unsubscribe` has a
+// limit.
+void slipring_handler_subscription_free(struct slipring_handler_subscription **subscription);
+
+// The same, waiting for a running handler for at most `timeout_ns`. TIMEOUT if it was still
+// running: it is not called again, and the handle stays, to be freed later. Errors: EINVAL,
+// EFILTERING.
+slipring_status slipring_handler_subscription_unsubscribe(struct slipring_handler_subscription **subscription,
+                                                          uint64_t timeout_ns);
+
+// Lets the handler run until the broker closes, frees the handle and sets the pointer to NULL.
+// NULL, or a pointer to NULL, is no error.
+void slipring_handler_subscription_detach(struct slipring_handler_subscription **subscription);
+
+// Says why the handler that is running in this thread is about to fail: what a dead letter of the
+// message, `failed` and the log are told. The text is copied; the last one counts. To be called
+// from inside a handler, before it returns. Errors: EINVAL, also outside of a handler, EUTF8. Does
+// not wait.
+slipring_status slipring_handler_reason(const char *reason, size_t reason_len);
+
+// Names of the subscriptions that have one, in order, each ending in a newline, which no name
+// contains. Errors: EINVAL, EFILTERING, EFORKED. Does not wait.
+slipring_status slipring_broker_subscriptions(const struct slipring_broker *broker,
+                                              struct slipring_text **names);
+
+// What is known of the subscription `name`: `description_size` is `sizeof *description`, and more
+// than this library knows is EINVAL. `patterns` may be NULL, or gets the subscription's patterns,
+// each ending in a newline. Errors: EINVAL, EUTF8, ENOSUBSCRIPTION, EFILTERING, EFORKED. Does not
+// wait.
+slipring_status slipring_broker_describe_subscription(const struct slipring_broker *broker,
+                                                      const char *name,
+                                                      size_t name_len,
+                                                      struct slipring_subscription_description *description,
+                                                      size_t description_size,
+                                                      struct slipring_text **patterns);
+
+// Deletes the subscription `name`, with all that it has not settled. Its consumer, if it has one,
+// gets DISCONNECTED; a handler is unsubscribed, and may run to its end. Errors: EINVAL, EUTF8,
+// ENOSUBSCRIPTION, EFILTERING, EFORKED.
+slipring_status slipring_broker_delete_subscription(const struct slipring_broker *broker,
+                                                    const char *name,
+                                                    size_t name_len);
+
+// Lets the subscription `name`, which has no consumer at the moment, go on elsewhere: see
+// `slipring_subscription_seek`. Errors: EINVAL, EUTF8, ERANGE, ENOSUBSCRIPTION, EINUSE (it has a
+// consumer), EATMOSTONCE, EFILTERING, EFORKED.
+slipring_status slipring_broker_seek_subscription(const struct slipring_broker *broker,
+                                                  const char *name,
+                                                  size_t name_len,
+                                                  uint32_t start,
+                                                  uint64_t start_value);
+
+// The dead letters in `topic`, which is `$dlq/` and a subscription's name where that did not ask
+// for another: the first `most` that are retained and were neither sent back nor thrown away, in
+// order by partition and offset. `filter` may be NULL; otherwise those whose attributes match it.
+//
+// A dead letter is the message as it was, with attributes that say where it is from and why: the
+// SLIPRING_DEAD_LETTER_ ones. Listing reads through the logs of the topic's shards. Errors: EINVAL,
+// EUTF8, EFILTER, EFILTERING, EFORKED. Does not wait.
+slipring_status slipring_broker_dead_letters(const struct slipring_broker *broker,
+                                             const char *topic,
+                                             size_t topic_len,
+                                             const char *filter,
+                                             size_t filter_len,
+                                             size_t most,
+                                             struct slipring_letters **letters);
+
+// The letters: sets `*messages` to an array of `*count` of them, which lives as long as the handle.
+// Errors: EINVAL. Does not wait.
+slipring_status slipring_letters_get(const struct slipring_letters *letters,
+                                     const struct slipring_message **messages,
+                                     size_t *count);
+
+// Frees the handle and sets the pointer to NULL; the letters stay in their topic. NULL, or a
+// pointer to NULL, is no error.
+void slipring_letters_free(struct slipring_letters **letters);
+
+// The dead letter at `offset` of `partition` of `topic`; EMPTY if it is not in the list. Errors:
+// EINVAL, EUTF8, EFILTERING, EFORKED. Does not wait.
+slipring_status slipring_broker_dead_letter(const struct slipring_broker *broker,
+                                            const char *topic,
+                                            size_t topic_len,
+                                            uint32_t partition,
+                                            uint64_t offset,
+                                            struct slipring_kept **letter);
+
+// Sends dead letters of `topic` back, in one call: publishes each to the topic that its message was
+// from, as it was, and takes it out of the list. What is not in the list any more is left out.
+// `sent` may be NULL, or gets how many were sent, also if that ends with an error.
+//
+// Errors: EINVAL, EUTF8, and those of `slipring_topic_publish`: with the first that could not be
+// sent, which stays in the list; those before it were. Waits as that does.
+slipring_status slipring_broker_redrive(const struct slipring_broker *broker,
+                                        const char *topic,
+                                        size_t topic_len,
+                                        const struct slipring_message *letters,
+                                        size_t letters_len,
+                                        uint64_t *sent);
+
+// The same for all letters in the list, or, if `filter` is not NULL, those whose attributes match
+// it. `sent` is written on success only. Errors: those, and EFILTER.
+slipring_status slipring_broker_redrive_all(const struct slipring_broker *broker,
+                                            const char *topic,
+                                            size_t topic_len,
+                                            const char *filter,
+                                            size_t filter_len,
+                                            uint64_t *sent);
+
+// Throws all dead letters of `topic` away. `purged` may be NULL, or gets how many. Errors: EINVAL,
+// EUTF8, EFILTERING, EFORKED. Does not wait.
+slipring_status slipring_broker_purge_dead_letters(const struct slipring_broker *broker,
+                                                   const char *topic,
+                                                   size_t topic_len,
+                                                   uint64_t *purged);
+
+// Figures of the broker, over all its shards. `metrics_size` is `sizeof *metrics`; more than this
+// library knows is EINVAL. They are read one after another while others work; when nobody does,
+// they are exact. Errors: EINVAL. Does not wait.
+slipring_status slipring_broker_metrics(const struct slipring_broker *broker,
+                                        struct slipring_metrics *metrics,
+                                        size_t metrics_size);
+
+// Figures of the subscription with the number `id`. Errors: EINVAL, ENOSUBSCRIPTION, EFILTERING,
+// EFORKED. Does not wait.
+slipring_status slipring_broker_subscription_metrics(const struct slipring_broker *broker,
+                                                     uint64_t id,
+                                                     struct slipring_subscription_metrics *metrics,
+                                                     size_t metrics_size);
+
+// All figures, also per shard, topic and subscription, in the Prometheus text exposition format,
+// version 0.0.4. Errors: EINVAL. Does not wait.
+slipring_status slipring_broker_prometheus(const struct slipring_broker *broker,
+                                           struct slipring_text **text);
+
+// What is in a text; it lives as long as the handle, and a NUL is behind its length. Errors:
+// EINVAL. Does not wait.
+slipring_status slipring_text_get(const struct slipring_text *text,
+                                  struct slipring_text_view *view);
+
+// Frees a text and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.
+void slipring_text_free(struct slipring_text **text);
+
+// Copies the text of the last error of this thread to `buffer`, ending in NUL, and returns its
+// length without the NUL, which may be more than fits: `buffer_len` bytes are never exceeded, and
+// what is cut off are whole UTF-8 characters. `buffer` may be NULL to ask for the length.
+//
+// Set by every function that returns a negative status, and left as it is by all others; empty
+// before the first error. Never fails; does not wait.
+size_t slipring_last_error(char *buffer, size_t buffer_len);
+
+// The place that the last error of this thread is about: the byte of a text at which it breaks the
+// rules, of a name, a pattern or a filter expression. `SIZE_MAX` if it has none. Never fails; does
+// not wait.
+size_t slipring_last_error_position(void);
+
+// A status in words: static text that ends in NUL, also for a number that is no status. Never
+// fails; does not wait.
+const char *slipring_status_str(int32_t status);
 
 // The version of the library that is linked: `major << 16 | minor << 8 | patch`, to be compared
 // with SLIPRING_VERSION, which is that of the header. Never fails.

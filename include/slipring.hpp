@@ -11,20 +11,36 @@
 //     if (auto message = scores.recv())
 //         std::cout << message->topic() << ": " << message->payload().text() << '\n';
 //
-// TOPICS are `a/b/c`; in patterns `*` is one segment and `**` any number, anywhere. Delivery is at
-// most once and in order per partition. Whatever is lost is counted, exactly, and told.
+// TOPICS are `a/b/c`; in patterns `*` is one segment and `**` any number, anywhere. Messages come
+// in order per partition. Whatever is lost is counted, exactly, and told.
 //
-// OWNERS are Broker, Topic, Subscription, HandlerSubscription, OwnedMessage, Loan and Ticket. They
-// move and are not copied; one that was moved from is only to be assigned to or destroyed. They may
-// be destroyed in any order: a subscription outlives its broker, and then receives what is queued.
+// DELIVERY is at most once, or at least once where a subscription asks for that: then messages are
+// settled, and come again until they are. A handler settles by what it returns; a consumer that
+// pulls says so, of one message or of many at once.
 //
-// VIEWS are Message, Bytes, Span and std::string_view: they own nothing. A Message says how long it
-// is valid; Message::keep makes it outlive that. Arguments are borrowed for the call alone.
+//     auto jobs = broker.subscribe("jobs/*", SubscriptionOptions()
+//                                                .delivery(Delivery::at_least_once)
+//                                                .name("mailer"));
+//     for (const auto &job : jobs)
+//         if (send(job)) job.ack(); else job.nack();
+//
+// A message that fails too often goes to the dead letters, in `$dlq/` and the subscription's name:
+// Broker::dead_letters. One with a name lives as long as the broker, and its consumers come and go.
+//
+// OWNERS are Broker, Topic, Subscription, HandlerSubscription, OwnedMessage, Letters, Acker, Loan
+// and Ticket. They move and are not copied; one that was moved from is only to be assigned to or
+// destroyed. They may be destroyed in any order: a subscription outlives its broker, and then
+// receives what is queued.
+//
+// VIEWS are Message, Bytes, Span, DeadLetters and std::string_view: they own nothing. A Message
+// says how long it is valid; Message::keep makes it outlive that. Arguments are borrowed for the
+// call alone.
 //
 // ERRORS are thrown as slipring::Error. With SLIPRING_NO_EXCEPTIONS defined, nothing is thrown, the
 // header compiles with -fno-exceptions, and each function whose type is Returns<T> gives a
-// Result<T> in place of a T. Both kinds of translation units go together in one program. What is no error (no
-// message is queued, the time is over, the broker is closed) is told by what a function returns.
+// Result<T> in place of a T. Both kinds of translation units go together in one program. What is no
+// error (no message is queued, the time is over, the broker is closed) is told by what a function
+// returns.
 //
 // THREADS. A `const` member function may be called by any number of threads at once, any other one
 // by one thread at a time. Functions that can wait say so.
@@ -42,6 +58,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <initializer_list>
 #include <iterator>
@@ -89,6 +106,7 @@ enum class Status : std::int32_t {
     closed = SLIPRING_CLOSED,
     would_block = SLIPRING_WOULD_BLOCK,
     disconnected = SLIPRING_DISCONNECTED,
+    stale = SLIPRING_STALE,
     invalid_argument = SLIPRING_EINVAL,
     not_utf8 = SLIPRING_EUTF8,
     invalid_name = SLIPRING_ENAME,
@@ -109,6 +127,12 @@ enum class Status : std::int32_t {
     no_such_subscription = SLIPRING_ENOSUBSCRIPTION,
     panic = SLIPRING_EPANIC,
     at_most_once = SLIPRING_EATMOSTONCE,
+    not_leased = SLIPRING_ENOTLEASED,
+    invalid_ack_id = SLIPRING_EACKID,
+    store = SLIPRING_ESTORE,
+    locked = SLIPRING_ELOCKED,
+    incompatible = SLIPRING_EINCOMPATIBLE,
+    damaged = SLIPRING_EDAMAGED,
 };
 
 // A status in words; static text.
@@ -410,11 +434,72 @@ inline std::string take(slipring_text *text) {
     return view.data == nullptr ? std::string() : std::string(view.data, view.len);
 }
 
+// The lines of a text, each of which ends in a newline.
+inline std::vector<std::string> take_lines(slipring_text *text) {
+    const std::string all = take(text);
+    std::vector<std::string> lines;
+    for (std::size_t at = 0, end; at < all.size(); at = end + 1) {
+        end = all.find('\n', at);
+        lines.push_back(all.substr(at, end - at));
+    }
+    return lines;
+}
+
+// Settles `len` messages with `call`: whether that had an effect on all of them.
+template <class F>
+Returns<bool> settle(std::size_t len, std::vector<Status> *outcomes, F &&call) {
+    std::vector<slipring_status> raw(outcomes == nullptr ? 0 : len, SLIPRING_OK);
+    slipring_status all = call(outcomes == nullptr ? nullptr : raw.data());
+    if (outcomes != nullptr) {
+        outcomes->clear();
+        for (slipring_status outcome : raw)
+            outcomes->push_back(status(outcome));
+    }
+    if (all == SLIPRING_STALE)
+        return false;
+    return give<bool>(all, [] { return true; });
+}
+
+inline std::uint64_t delay(std::optional<Nanoseconds> delay) noexcept {
+    return delay ? ns(*delay) : SLIPRING_BACKOFF;
+}
+
 } // namespace detail
 
 // ---- Messages --------------------------------------------------------------------------------
 
 class OwnedMessage;
+
+// Names one delivery of one message to one subscription: by it, and an Acker, the message can be
+// settled from anywhere. A value.
+class AckId {
+  public:
+    // As text: 48 characters of `[0-9a-f]`.
+    std::string text() const {
+        char text[64];
+        return std::string(text, slipring_ack_id_text(&raw_, text, sizeof text));
+    }
+    // Of its text. Errors: invalid_ack_id, not_utf8.
+    static Returns<AckId> parse(std::string_view text) {
+        AckId id;
+        return detail::give<AckId>(slipring_ack_id_parse(text.data(), text.size(), &id.raw_),
+                                   [&] { return id; });
+    }
+
+    friend bool operator==(const AckId &left, const AckId &right) noexcept {
+        return std::memcmp(&left.raw_, &right.raw_, sizeof left.raw_) == 0;
+    }
+    friend bool operator!=(const AckId &left, const AckId &right) noexcept {
+        return !(left == right);
+    }
+
+  private:
+    friend class Message;
+    AckId() noexcept = default;
+    slipring_ack_id raw_ = {};
+};
+static_assert(sizeof(AckId) == sizeof(slipring_ack_id) && std::is_standard_layout_v<AckId>,
+              "arrays of these cross as arrays of those");
 
 // A message where it lies; reading it copies nothing. Copies of this are as good, and valid as
 // long: until the function returns that it was given to, or until the subscription that it was
@@ -465,6 +550,43 @@ class Message {
         return std::string(id, slipring_message_id(&raw_, id, sizeof id));
     }
 
+    // Which delivery of the message to this subscription this is, from 1. Always 1 where messages
+    // are delivered at most once.
+    std::uint32_t attempt() const noexcept { return raw_.attempt; }
+
+    // The following settle a message that was received, or kept, from a subscription that delivers
+    // at least once, from any thread; what a handler has got is settled by what that returns. They
+    // give false, and have done nothing, where the lease is over: its time has passed, the message
+    // was settled or given back, or it has expired. That is harmless. Errors: not_leased,
+    // inside_filter, forked.
+    //
+    // The functions of the same names settle many in one call: `ack(batch)`.
+
+    // It is done with: its subscription does not get it again.
+    Returns<bool> ack() const;
+
+    // It has failed, and is delivered again after `delay`, at most 24 hours, or as the
+    // subscription's backoff has it; or goes to the dead letters, if this was its last attempt.
+    // Errors: those, out_of_range, and those of `dead_letter`.
+    Returns<bool> nack(std::optional<Nanoseconds> delay = std::nullopt) const;
+
+    // The lease ends so long from now, 10 ms to 600 s, instead of when it would have. Errors:
+    // those, and out_of_range.
+    Returns<bool> extend(Nanoseconds by) const;
+
+    // Gives up on it: it goes to the dead letters with this reason, of which the first 1024 bytes
+    // are kept. Errors: those, not_utf8, and why the dead letter could not be stored: then it is
+    // not settled. Waits at most 100 ms, for subscriptions to dead letters that block.
+    Returns<bool> dead_letter(std::string_view reason = {}) const;
+
+    // What names this delivery, if it is to be settled.
+    std::optional<AckId> ack_id() const noexcept {
+        AckId id;
+        if (slipring_ack_ids(&raw_, 1, &id.raw_) != SLIPRING_OK)
+            return std::nullopt;
+        return id;
+    }
+
     // Keeps it past the time for which it is valid, without copying it: 64 KiB of memory around it,
     // or the message alone if it is larger, stay until the last one kept of them is destroyed.
     Returns<OwnedMessage> keep() const;
@@ -475,6 +597,55 @@ class Message {
     friend class Subscription;
     slipring_message raw_;
 };
+static_assert(sizeof(Message) == sizeof(slipring_message) && std::is_standard_layout_v<Message>,
+              "arrays of these cross as arrays of those");
+
+namespace detail {
+inline const slipring_message *raw(Span<const Message> messages) noexcept {
+    return reinterpret_cast<const slipring_message *>(messages.data());
+}
+} // namespace detail
+
+// The following settle messages in one call: a batch, or a vector of those that have something in
+// common. See Message for what each does. All are tried. They give whether that had an effect on
+// all of them; what became of each is in `outcomes` then, in their order.
+
+inline Returns<bool> ack(Span<const Message> messages, std::vector<Status> *outcomes = nullptr) {
+    return detail::settle(messages.size(), outcomes, [&](slipring_status *each) {
+        return slipring_ack(detail::raw(messages), messages.size(), each);
+    });
+}
+inline Returns<bool> nack(Span<const Message> messages,
+                          std::optional<Nanoseconds> delay = std::nullopt,
+                          std::vector<Status> *outcomes = nullptr) {
+    return detail::settle(messages.size(), outcomes, [&](slipring_status *each) {
+        return slipring_nack(detail::raw(messages), messages.size(), detail::delay(delay), each);
+    });
+}
+inline Returns<bool> extend(Span<const Message> messages, Nanoseconds by,
+                            std::vector<Status> *outcomes = nullptr) {
+    return detail::settle(messages.size(), outcomes, [&](slipring_status *each) {
+        return slipring_extend(detail::raw(messages), messages.size(), detail::ns(by), each);
+    });
+}
+inline Returns<bool> dead_letter(Span<const Message> messages, std::string_view reason,
+                                 std::vector<Status> *outcomes = nullptr) {
+    return detail::settle(messages.size(), outcomes, [&](slipring_status *each) {
+        return slipring_dead_letter(detail::raw(messages), messages.size(), reason.data(),
+                                    reason.size(), each);
+    });
+}
+
+inline Returns<bool> Message::ack() const { return slipring::ack({this, 1}); }
+inline Returns<bool> Message::nack(std::optional<Nanoseconds> delay) const {
+    return slipring::nack({this, 1}, delay);
+}
+inline Returns<bool> Message::extend(Nanoseconds by) const {
+    return slipring::extend({this, 1}, by);
+}
+inline Returns<bool> Message::dead_letter(std::string_view reason) const {
+    return slipring::dead_letter({this, 1}, reason);
+}
 
 // A message that was kept: it outlives the subscription and the broker.
 class OwnedMessage {
@@ -487,6 +658,7 @@ class OwnedMessage {
     }
 
   private:
+    friend class DeadLetters;
     friend class Message;
     explicit OwnedMessage(slipring_kept *raw) noexcept : handle_(raw) {}
     detail::Handle<slipring_kept, slipring_kept_free> handle_;
@@ -547,6 +719,21 @@ static_assert(sizeof(NewMessage) == sizeof(slipring_new_message) &&
 // it is refused with Status::full while the oldest are still queued for somebody (`refuse`).
 enum class WhenFull : std::uint32_t { expire = SLIPRING_EXPIRE, refuse = SLIPRING_REFUSE };
 
+// When a message that was published counts as stored, in a broker with a directory. A killed process
+// loses nothing under any of them; they differ in what a power cut may take.
+enum class Sync : std::uint32_t {
+    always = SLIPRING_SYNC_ALWAYS,     // When the disk has it; those who wait share one sync.
+    interval = SLIPRING_SYNC_INTERVAL, // When the system has it; the disk follows at an interval.
+    os = SLIPRING_SYNC_OS,             // When the system has it; it decides when the disk follows.
+};
+
+// Where the end of a log has other bytes than were written, its shard can only be read (`refuse`), or
+// goes on behind that (`skip`), which reading tells of as a loss.
+enum class OnDamage : std::uint32_t {
+    refuse = SLIPRING_DAMAGE_REFUSE,
+    skip = SLIPRING_DAMAGE_SKIP,
+};
+
 // How much an event of a broker matters.
 enum class Level : std::uint32_t {
     error = SLIPRING_LOG_ERROR, // Something is wrong that nobody else is told of.
@@ -563,7 +750,38 @@ class BrokerOptions {
   public:
     BrokerOptions() { slipring_broker_options_init(&raw_, sizeof raw_); }
 
-    // How many shards put messages in order independently of each other: 1 to 64. Default 1.
+    // A directory, which is made if need be: what is published, topics, and named subscriptions that
+    // deliver at least once are kept there, and are there again when it is opened the next time, also
+    // after a crash. It belongs to one broker at a time. Default: a broker in memory.
+    BrokerOptions &dir(std::string path) {
+        dir_ = std::move(path);
+        return *this;
+    }
+    // When a message counts as stored there. Default Sync::always.
+    BrokerOptions &sync(Sync when) noexcept {
+        raw_.sync = static_cast<std::uint32_t>(when);
+        return *this;
+    }
+    // When the operating system has it; the disk follows at this interval.
+    BrokerOptions &sync_every(Nanoseconds interval) noexcept {
+        raw_.sync_interval_ns = detail::ns(interval);
+        return sync(Sync::interval);
+    }
+    // What to do where the end of a log has other bytes than were written: default
+    // OnDamage::refuse.
+    BrokerOptions &on_damage(OnDamage what) noexcept {
+        raw_.on_damage = static_cast<std::uint32_t>(what);
+        return *this;
+    }
+    // How long messages of topics that are created by publishing are kept there, and how many bytes
+    // of each topic (0: any number). Default 7 days, and any number.
+    BrokerOptions &retention(Nanoseconds age, std::uint64_t bytes = 0) noexcept {
+        raw_.retention_ns = detail::ns(age);
+        raw_.retention_bytes = bytes;
+        return *this;
+    }
+    // How many shards put messages in order independently of each other: 1 to 64. Default: 1, or as
+    // many as the directory was made with, which is refused under another number.
     BrokerOptions &shards(std::uint32_t count) noexcept {
         raw_.shards = count;
         return *this;
@@ -635,9 +853,13 @@ class BrokerOptions {
             [](const char *) {});
     }
 
-    // For one call, which uses up the log's copy.
+    // For one call, which uses up the log's copy and needs the path.
     slipring_broker_options raw() const {
         slipring_broker_options raw = raw_;
+        if (dir_) {
+            raw.dir = dir_->data();
+            raw.dir_len = dir_->size();
+        }
         if (told_) {
             raw.log_fn = tell;
             raw.log_user = new Told(told_);
@@ -647,10 +869,22 @@ class BrokerOptions {
     }
 
     slipring_broker_options raw_ = {};
+    std::optional<std::string> dir_;
     Told told_;
 };
 
-// What happens to messages while a subscription's queue is full. What is dropped is told.
+// When a message counts as delivered.
+enum class Delivery : std::uint32_t {
+    // When it is acknowledged, goes to the dead letters, or has expired from memory: until then it
+    // is delivered again, after a time or a failure. Nothing is dropped while a queue is full: the
+    // subscription reads the log until it has caught up.
+    at_least_once = SLIPRING_AT_LEAST_ONCE,
+    // When it is handed over. What happens while a queue is full, its Overflow says.
+    at_most_once = SLIPRING_AT_MOST_ONCE,
+};
+
+// What happens to messages while a subscription's queue is full, where they are delivered at most
+// once. What is dropped is told.
 class Overflow {
   public:
     // The new message is dropped. The default.
@@ -674,7 +908,7 @@ class Overflow {
     Nanoseconds time_;
 };
 
-// Where a new subscription begins.
+// Where a new subscription begins, or goes on when it seeks.
 class Start {
   public:
     // With the first message published after subscribing has returned. The default.
@@ -693,6 +927,8 @@ class Start {
     }
 
   private:
+    friend class Broker;
+    friend class Subscription;
     friend class SubscriptionOptions;
     Start(slipring_start what, std::uint64_t value) noexcept : what_(what), value_(value) {}
     slipring_start what_;
@@ -724,6 +960,10 @@ class Filter {
     // That have no such attribute, or another value of it.
     static Filter not_equals(std::string_view name, std::string_view value) {
         return Filter("attributes." + quoted(name) + " != " + quoted(value));
+    }
+    // That match an expression.
+    static Filter expression(std::string_view text) {
+        return Filter("(" + std::string(text) + ")");
     }
     // Whose attribute begins with this.
     static Filter prefix(std::string_view name, std::string_view start) {
@@ -774,7 +1014,7 @@ class Filter {
 // A message that a handler has failed on.
 struct Failure {
     Message message;         // The message.
-    std::string_view reason; // What the exception said, or what the handler returned.
+    std::string_view reason; // What the exception said, or the reason that the handler returned.
 };
 
 // Settings of a subscription; those that are not set have their defaults. They can be used for any
@@ -793,6 +1033,12 @@ class SubscriptionOptions {
         return *this;
     }
     // A name, unique in the broker: 1 to 255 of `[A-Za-z0-9._~+%-]`. Default: none.
+    //
+    // A subscription that has a name and delivers at least once lives as long as the broker: when
+    // it is destroyed it goes on without a consumer, and the next that subscribes under the name
+    // gets all that was published in between, as far as memory retains it, and all that was not
+    // settled. It keeps the filter and the other settings that it was made with, and goes on where
+    // it was.
     SubscriptionOptions &name(std::string_view text) {
         name_ = std::string(text);
         return *this;
@@ -800,6 +1046,11 @@ class SubscriptionOptions {
     // Messages that can be queued, from each shard: 1 to 2^24. Default 1024.
     SubscriptionOptions &capacity(std::uint64_t messages) noexcept {
         raw_.capacity_messages = messages;
+        return *this;
+    }
+    // Default Delivery::at_most_once.
+    SubscriptionOptions &delivery(Delivery mode) noexcept {
+        raw_.delivery = static_cast<std::uint32_t>(mode);
         return *this;
     }
     // Default Overflow::drop_newest().
@@ -835,6 +1086,56 @@ class SubscriptionOptions {
     template <class F, class = std::enable_if_t<std::is_invocable_r_v<bool, F &, const Message &>>>
     SubscriptionOptions &filter(F wanted) {
         wanted_ = std::move(wanted);
+        return *this;
+    }
+
+    // The following are for Delivery::at_least_once.
+
+    // How long the consumer has to settle a message before it is delivered again: 10 ms to 600 s.
+    // Default 10 s. Message::extend is for one; a handler has its message for as long as it runs.
+    SubscriptionOptions &visibility_timeout(Nanoseconds time) noexcept {
+        raw_.visibility_timeout_ns = detail::ns(time);
+        return *this;
+    }
+    // How long a message that failed waits: `min` before its second attempt, then doubled each
+    // time, up to `max`, which is at most 24 hours. Default 100 ms and 60 s.
+    SubscriptionOptions &backoff(Nanoseconds min, Nanoseconds max) noexcept {
+        raw_.backoff_min_ns = detail::ns(min);
+        raw_.backoff_max_ns = detail::ns(max);
+        return *this;
+    }
+    // Each of these pauses is shortened by a random part of up to a half.
+    SubscriptionOptions &backoff_jitter() noexcept {
+        raw_.backoff_jitter = 1;
+        return *this;
+    }
+    // How often a message is delivered before it goes to the dead letters: 1 to 65535. Default 5.
+    SubscriptionOptions &max_delivery_attempts(std::uint32_t count) noexcept {
+        raw_.max_delivery_attempts = count;
+        return *this;
+    }
+    // Messages that can be received and not settled: 1 to 2^24. At the limit, none is delivered
+    // until one is settled. Default 65536.
+    SubscriptionOptions &max_outstanding(std::uint64_t messages) noexcept {
+        raw_.max_outstanding = messages;
+        return *this;
+    }
+    // Messages overtake an earlier one of the same ordering key that has failed. Otherwise they
+    // wait until that is settled.
+    SubscriptionOptions &keys_overtake() noexcept {
+        raw_.keys_overtake = 1;
+        return *this;
+    }
+    // The topic that dead letters go to, made if need be. Default: `$dlq/` and the name, or
+    // `unnamed-` and the subscription's number where it has none.
+    SubscriptionOptions &dead_letter_topic(std::string_view topic) {
+        dead_letter_topic_ = std::string(topic);
+        return *this;
+    }
+    // Takes the place of the consumer that the subscription of this name has, which gets
+    // Status::disconnected; what that has not settled is delivered anew. Otherwise: name_in_use.
+    SubscriptionOptions &take_over() noexcept {
+        raw_.take_over = 1;
         return *this;
     }
 
@@ -887,6 +1188,10 @@ class SubscriptionOptions {
             raw.filter = filter_->data();
             raw.filter_len = filter_->size();
         }
+        if (dead_letter_topic_) {
+            raw.dead_letter_topic = dead_letter_topic_->data();
+            raw.dead_letter_topic_len = dead_letter_topic_->size();
+        }
         if (wanted_) {
             raw.filter_fn = is_wanted;
             raw.filter_user = new Wanted(wanted_);
@@ -897,7 +1202,7 @@ class SubscriptionOptions {
 
     slipring_subscription_options raw_ = {};
     std::vector<std::string> patterns_;
-    std::optional<std::string> name_, filter_;
+    std::optional<std::string> name_, filter_, dead_letter_topic_;
     Wanted wanted_;
     std::function<void(std::uint64_t)> lagged_;
     std::function<void(const Failure &)> failed_;
@@ -1082,24 +1387,8 @@ class Outcome {
     std::uint64_t lost_ = 0;
 };
 
-} // namespace detail
-
-// What receiving gave: a message, or the reason why there is none.
-//
-//     while (auto received = subscription.recv())
-//         use(*received);
-class [[nodiscard]] Received : public detail::Outcome {
-  public:
-    const Message &operator*() const noexcept { return message_; }
-    const Message *operator->() const noexcept { return &message_; }
-
-  private:
-    friend class Subscription;
-    Message message_{slipring_message()};
-};
-
-// What receiving several gave: messages, or the reason why there are none.
-class [[nodiscard]] Batch : public detail::Outcome {
+// Some messages, one behind the other.
+class Messages {
   public:
     class Iterator {
       public:
@@ -1119,21 +1408,99 @@ class [[nodiscard]] Batch : public detail::Outcome {
         bool operator!=(const Iterator &other) const noexcept { return raw_ != other.raw_; }
 
       private:
-        friend class Batch;
+        friend class Messages;
         explicit Iterator(const slipring_message *raw) noexcept : raw_(raw) {}
         const slipring_message *raw_;
     };
 
+    const Message *data() const noexcept { return reinterpret_cast<const Message *>(messages_); }
     std::size_t size() const noexcept { return size_; }
     bool empty() const noexcept { return size_ == 0; }
     Message operator[](std::size_t index) const noexcept { return Message(messages_[index]); }
     Iterator begin() const noexcept { return Iterator(messages_); }
     Iterator end() const noexcept { return Iterator(messages_ + size_); }
 
-  private:
-    friend class Subscription;
+  protected:
     const slipring_message *messages_ = nullptr;
     std::size_t size_ = 0;
+};
+
+} // namespace detail
+
+// What receiving gave: a message, or the reason why there is none.
+//
+//     while (auto received = subscription.recv())
+//         use(*received);
+class [[nodiscard]] Received : public detail::Outcome {
+  public:
+    const Message &operator*() const noexcept { return message_; }
+    const Message *operator->() const noexcept { return &message_; }
+
+  private:
+    friend class Subscription;
+    Message message_{slipring_message()};
+};
+
+// What receiving several gave: messages, or the reason why there are none.
+//
+//     ack(subscription.recv_batch(64)); // settles all of them in one call
+class [[nodiscard]] Batch : public detail::Outcome, public detail::Messages {
+  private:
+    friend class Subscription;
+};
+
+// Settles messages of one subscription by their ack ids. All threads may use it at once. It does
+// not keep the subscription.
+//
+// See Message for what the functions do, and `ack` of many for what they give. Errors: as there,
+// and invalid_ack_id.
+class Acker {
+  public:
+    Returns<bool> ack(Span<const AckId> ids, std::vector<Status> *outcomes = nullptr) const {
+        return detail::settle(ids.size(), outcomes, [&](slipring_status *raw) {
+            return slipring_acker_ack(handle_.get(), data(ids), ids.size(), raw);
+        });
+    }
+    Returns<bool> nack(Span<const AckId> ids, std::optional<Nanoseconds> delay = std::nullopt,
+                       std::vector<Status> *outcomes = nullptr) const {
+        return detail::settle(ids.size(), outcomes, [&](slipring_status *raw) {
+            return slipring_acker_nack(handle_.get(), data(ids), ids.size(), detail::delay(delay),
+                                       raw);
+        });
+    }
+    Returns<bool> extend(Span<const AckId> ids, Nanoseconds by,
+                         std::vector<Status> *outcomes = nullptr) const {
+        return detail::settle(ids.size(), outcomes, [&](slipring_status *raw) {
+            return slipring_acker_extend(handle_.get(), data(ids), ids.size(), detail::ns(by), raw);
+        });
+    }
+    Returns<bool> dead_letter(Span<const AckId> ids, std::string_view reason,
+                              std::vector<Status> *outcomes = nullptr) const {
+        return detail::settle(ids.size(), outcomes, [&](slipring_status *raw) {
+            return slipring_acker_dead_letter(handle_.get(), data(ids), ids.size(), reason.data(),
+                                              reason.size(), raw);
+        });
+    }
+
+    // The same for one.
+    Returns<bool> ack(const AckId &id) const { return ack(one(id)); }
+    Returns<bool> nack(const AckId &id, std::optional<Nanoseconds> delay = std::nullopt) const {
+        return nack(one(id), delay);
+    }
+    Returns<bool> extend(const AckId &id, Nanoseconds by) const { return extend(one(id), by); }
+    Returns<bool> dead_letter(const AckId &id, std::string_view reason) const {
+        return dead_letter(one(id), reason);
+    }
+
+  private:
+    friend class Broker;
+    friend class Subscription;
+    explicit Acker(slipring_acker *raw) noexcept : handle_(raw) {}
+    static Span<const AckId> one(const AckId &id) noexcept { return {&id, 1}; }
+    static const slipring_ack_id *data(Span<const AckId> ids) noexcept {
+        return reinterpret_cast<const slipring_ack_id *>(ids.data());
+    }
+    detail::Handle<slipring_acker, slipring_acker_free> handle_;
 };
 
 // How many messages a poll has handed out.
@@ -1312,6 +1679,21 @@ class Subscription {
         return detail::give<bool>(status, [] { return true; });
     }
 
+    // Goes on elsewhere, which may lie before what was received: that is delivered anew. All that
+    // was received and not settled is forgotten, and its ack ids and ackers are stale. Errors:
+    // at_most_once, closed, busy, inside_filter, forked.
+    Returns<void> seek(Start where) {
+        return detail::check(slipring_subscription_seek(
+            handle_.get(), static_cast<std::uint32_t>(where.what_), where.value_));
+    }
+
+    // What settles its messages by their ack ids, until it seeks. Errors: at_most_once, busy.
+    Returns<Acker> acker() {
+        slipring_acker *acker = nullptr;
+        return detail::give<Acker>(slipring_subscription_acker(handle_.get(), &acker),
+                                   [&] { return Acker(acker); });
+    }
+
     // A descriptor that is readable exactly while something can be received: for poll(2), epoll(7)
     // and event loops. Level-triggered; not to be read from or closed. It stays the same, and valid
     // as long as this is.
@@ -1470,12 +1852,37 @@ class Subscription {
     std::uint64_t lost_ = 0;
 };
 
-// What a handler returns. One that returns nothing has succeeded; one that throws returns `retry`.
-enum class Handled : std::int32_t {
-    success = 0,
-    // The handler has failed. Delivery being at most once, the message does not come again: the
-    // failure is counted and told to SubscriptionOptions::on_failure.
-    retry = 1,
+namespace detail {
+template <class F> struct Handling;
+}
+
+// What a handler makes of a message. One that returns nothing has succeeded; one that throws wants
+// a retry, because of what the exception says.
+//
+// All but success is counted as a failure, and told to SubscriptionOptions::on_failure; where
+// messages are delivered at most once, that is all it does.
+class Handled {
+  public:
+    // It is done with.
+    static Handled success() noexcept { return Handled(SLIPRING_HANDLED, std::string()); }
+    // It is to be delivered again after the subscription's backoff, unless this was its last
+    // attempt; then it goes to the dead letters.
+    static Handled retry(std::string reason = "the handler asked for a retry") noexcept {
+        return Handled(SLIPRING_RETRY, std::move(reason));
+    }
+    // It goes to the dead letters.
+    static Handled dead_letter(std::string reason = "the handler gave up") noexcept {
+        return Handled(SLIPRING_DEAD_LETTER, std::move(reason));
+    }
+
+    const std::string &reason() const noexcept { return reason_; }
+
+  private:
+    template <class F> friend struct detail::Handling;
+    Handled(slipring_handled what, std::string reason) noexcept
+        : what_(what), reason_(std::move(reason)) {}
+    slipring_handled what_;
+    std::string reason_;
 };
 
 // A subscription whose messages go to a handler. It ends when this is destroyed: the handler does
@@ -1525,35 +1932,39 @@ template <class F> struct Handling {
     F handle;
     std::function<void(std::uint64_t)> lagged;
     std::function<void(const Failure &)> failed;
-    // What the last exception said, for `failed`.
-    std::string reason;
 
     static std::int32_t on_message(void *user, const slipring_message *message) noexcept {
         auto &self = *static_cast<Handling *>(user);
         return contained(
             [&]() -> std::int32_t {
-                self.reason.clear();
                 if constexpr (std::is_void_v<std::invoke_result_t<F &, const Message &>>) {
                     self.handle(Message(*message));
-                    return 0;
+                    return SLIPRING_HANDLED;
                 } else {
-                    return static_cast<std::int32_t>(self.handle(Message(*message)));
+                    const Handled handled = self.handle(Message(*message));
+                    if (handled.what_ != SLIPRING_HANDLED)
+                        because(handled.reason_);
+                    return handled.what_;
                 }
             },
             [&](const char *what) -> std::int32_t {
-                contained([&] { self.reason = what; }, [](const char *) {});
-                return static_cast<std::int32_t>(Handled::retry);
+                because(what);
+                return SLIPRING_RETRY;
             });
+    }
+    static void because(std::string_view reason) noexcept {
+        if (slipring_handler_reason(reason.data(), reason.size()) == SLIPRING_EUTF8)
+            slipring_handler_reason(SLIPRING_TEXT("a reason that is not UTF-8"));
     }
     static void on_lagged(void *user, std::uint64_t lost) noexcept {
         contained([&] { static_cast<Handling *>(user)->lagged(lost); }, [](const char *) {});
     }
-    static void on_failed(void *user, const slipring_message *message, std::int32_t) noexcept {
+    static void on_failed(void *user, const slipring_message *message, std::int32_t,
+                          const char *reason, std::size_t reason_len) noexcept {
         auto &self = *static_cast<Handling *>(user);
         contained(
             [&] {
-                std::string_view reason = self.reason;
-                self.failed(Failure{Message(*message), reason.empty() ? "retry" : reason});
+                self.failed(Failure{Message(*message), std::string_view(reason, reason_len)});
             },
             [](const char *) {});
     }
@@ -1569,13 +1980,127 @@ template <class F> constexpr bool is_handler() {
 
 } // namespace detail
 
+// ---- Names and dead letters ------------------------------------------------------------------
+
+// What is known of a subscription that has a name.
+struct SubscriptionDescription {
+    std::string name;                  // Its name.
+    std::vector<std::string> patterns; // Its patterns.
+    Delivery delivery;                 // When a message counts as delivered.
+    bool is_online;                    // Whether it has a consumer.
+    std::uint64_t queued;              // Messages that were not taken yet.
+    std::uint64_t unsettled;           // Messages that were taken and are not settled.
+};
+
+// Dead letters that were listed together: messages that are kept. They outlive the broker.
+class Letters : public detail::Messages {
+  private:
+    friend class DeadLetters;
+    explicit Letters(slipring_letters *raw) noexcept : handle_(raw) {
+        slipring_letters_get(raw, &messages_, &size_);
+    }
+    detail::Handle<slipring_letters, slipring_letters_free> handle_;
+};
+
+// The dead letters in one topic: what subscriptions have given up on. Each is the message as it
+// was, with attributes that say where it is from and why: those whose names are
+// SLIPRING_DEAD_LETTER_ macros. From Broker::dead_letters, and to be used while that broker lives.
+//
+// Listing reads through the logs of the topic's shards. Errors: not_utf8, invalid_filter,
+// inside_filter, forked; for what sends back also those of Topic::publish.
+class DeadLetters {
+  public:
+    // The first `most` letters that were neither sent back nor thrown away, in order by partition
+    // and offset.
+    Returns<Letters> list(std::size_t most = SIZE_MAX) const { return list_by(nullptr, most); }
+    // The same of those whose attributes match.
+    Returns<Letters> list(const Filter &filter, std::size_t most = SIZE_MAX) const {
+        return list_by(&filter, most);
+    }
+
+    // The letter at this place, if it is in the list.
+    Returns<std::optional<OwnedMessage>> peek(std::uint32_t partition, std::uint64_t offset) const {
+        slipring_kept *letter = nullptr;
+        slipring_status status = slipring_broker_dead_letter(broker_, topic_.data(), topic_.size(),
+                                                             partition, offset, &letter);
+        return detail::give_unless<OwnedMessage>(SLIPRING_EMPTY, status,
+                                                 [&] { return OwnedMessage(letter); });
+    }
+
+    // Publishes a letter to the topic that its message was from, as it was, and takes it out of the
+    // list. False if it is not there any more.
+    Returns<bool> redrive(const Message &letter) const {
+        std::uint64_t sent = 0;
+        slipring_status status = slipring_broker_redrive(broker_, topic_.data(), topic_.size(),
+                                                         &letter.raw(), 1, &sent);
+        return detail::give<bool>(status, [&] { return sent == 1; });
+    }
+    // The same for several, as those that were listed, in one call; how many were sent. After an
+    // error `partial` says that: the first ones.
+    Returns<std::uint64_t> redrive(Span<const Message> letters,
+                                   std::uint64_t *partial = nullptr) const {
+        std::uint64_t sent = 0;
+        slipring_status status =
+            slipring_broker_redrive(broker_, topic_.data(), topic_.size(), detail::raw(letters),
+                                    letters.size(), &sent);
+        if (partial != nullptr)
+            *partial = sent;
+        return detail::give<std::uint64_t>(status, [&] { return sent; });
+    }
+    // The same for all in the list; how many were sent.
+    Returns<std::uint64_t> redrive_all() const { return redrive_by(nullptr); }
+    // The same for those whose attributes match.
+    Returns<std::uint64_t> redrive_all(const Filter &filter) const { return redrive_by(&filter); }
+
+    // Throws all away; how many.
+    Returns<std::uint64_t> purge() const {
+        return detail::fetch<std::uint64_t>([&](std::uint64_t *purged) {
+            return slipring_broker_purge_dead_letters(broker_, topic_.data(), topic_.size(),
+                                                      purged);
+        });
+    }
+
+  private:
+    friend class Broker;
+    DeadLetters(slipring_broker *broker, std::string_view topic) : broker_(broker), topic_(topic) {}
+
+    static const char *data(const Filter *filter) noexcept {
+        return filter == nullptr ? nullptr : filter->text().data();
+    }
+    static std::size_t size(const Filter *filter) noexcept {
+        return filter == nullptr ? 0 : filter->text().size();
+    }
+    Returns<Letters> list_by(const Filter *filter, std::size_t most) const {
+        slipring_letters *letters = nullptr;
+        slipring_status status =
+            slipring_broker_dead_letters(broker_, topic_.data(), topic_.size(), data(filter),
+                                         size(filter), most, &letters);
+        return detail::give<Letters>(status, [&] { return Letters(letters); });
+    }
+    Returns<std::uint64_t> redrive_by(const Filter *filter) const {
+        return detail::fetch<std::uint64_t>([&](std::uint64_t *sent) {
+            return slipring_broker_redrive_all(broker_, topic_.data(), topic_.size(), data(filter),
+                                               size(filter), sent);
+        });
+    }
+
+    slipring_broker *broker_;
+    std::string topic_;
+};
+
 // ---- The broker ------------------------------------------------------------------------------
 
 // A broker inside this process. All threads may use it at once, and handlers too. It closes when it
 // is destroyed; topics and subscriptions may live longer.
 class Broker {
   public:
-    // Opens a broker in memory. Errors: out_of_range, no_thread.
+    // Opens a broker in the directory `dir`, with the default settings. Errors: as below.
+    static Returns<Broker> open(std::string dir) {
+        return open(BrokerOptions().dir(std::move(dir)));
+    }
+
+    // Opens a broker, in memory or in the directory of its options. Errors: out_of_range, no_thread;
+    // for a directory locked, incompatible, damaged, full, store.
     static Returns<Broker> open(const BrokerOptions &options = BrokerOptions()) {
         slipring_broker *broker = nullptr;
         slipring_broker_options raw = options.raw();
@@ -1591,6 +2116,20 @@ class Broker {
         CloseReport report = {};
         slipring_broker_close(handle_.get(), detail::ns(deadline), &report);
         return report;
+    }
+
+    // Makes everything that has been published and settled survive a power cut. In memory it does
+    // nothing. Errors: store, full, inside_filter, forked.
+    Returns<void> flush() const {
+        return detail::check(slipring_broker_flush(handle_.get()));
+    }
+
+    // Says how long messages of the topic `name` are kept in the directory from now on, and how many
+    // bytes (0: any number). Errors: not_utf8, no_such_topic, store, full, inside_filter, forked.
+    Returns<void> set_retention(std::string_view name, Nanoseconds age,
+                                std::uint64_t bytes = 0) const {
+        return detail::check(slipring_broker_set_retention(handle_.get(), name.data(), name.size(),
+                                                           detail::ns(age), bytes));
     }
 
     // The topic `name`, to publish to; creates it, if the broker does that. Errors: not_utf8,
@@ -1623,15 +2162,8 @@ class Broker {
         slipring_status status = slipring_broker_topics(
             handle_.get(), pattern.data(), pattern.size(),
             after.empty() ? nullptr : after.data(), after.size(), most, &names);
-        return detail::give<std::vector<std::string>>(status, [&] {
-            std::vector<std::string> topics;
-            const std::string text = detail::take(names);
-            for (std::size_t at = 0, end; at < text.size(); at = end + 1) {
-                end = text.find('\n', at);
-                topics.push_back(text.substr(at, end - at));
-            }
-            return topics;
-        });
+        return detail::give<std::vector<std::string>>(
+            status, [&] { return detail::take_lines(names); });
     }
 
     // The partitions of the topic `name`.
@@ -1676,16 +2208,15 @@ class Broker {
     // own. It returns nothing, or a Handled. It may do everything with the broker: publish,
     // subscribe, unsubscribe itself and others, close it.
     //
-    // An exception counts as Handled::retry and harms nobody. The handler is destroyed once it is
-    // not called any more: before HandlerSubscription is, except from inside a handler, itself or
-    // another.
-    // Errors: as above, and no_thread.
+    // An exception counts as Handled::retry, because of what it says, and harms nobody. The handler
+    // is destroyed once it is not called any more: before HandlerSubscription is, except from
+    // inside a handler, itself or another. Errors: as above, and no_thread.
     template <class F, class = std::enable_if_t<detail::is_handler<std::decay_t<F>>()>>
     [[nodiscard]] Returns<HandlerSubscription>
     subscribe(std::string_view pattern, const SubscriptionOptions &options, F &&handler) const {
         using Handling = detail::Handling<std::decay_t<F>>;
-        auto handling = std::make_unique<Handling>(Handling{
-            std::forward<F>(handler), options.lagged_, options.failed_, std::string()});
+        auto handling = std::make_unique<Handling>(
+            Handling{std::forward<F>(handler), options.lagged_, options.failed_});
         slipring_handler raw_handler = {};
         raw_handler.handle = &Handling::on_message;
         raw_handler.lagged = options.lagged_ ? &Handling::on_lagged : nullptr;
@@ -1704,6 +2235,58 @@ class Broker {
     [[nodiscard]] Returns<HandlerSubscription> subscribe(std::string_view pattern,
                                                          F &&handler) const {
         return subscribe(pattern, SubscriptionOptions(), std::forward<F>(handler));
+    }
+
+    // Names of the subscriptions that have one, in order. Errors: inside_filter, forked.
+    Returns<std::vector<std::string>> subscriptions() const {
+        slipring_text *names = nullptr;
+        return detail::give<std::vector<std::string>>(
+            slipring_broker_subscriptions(handle_.get(), &names),
+            [&] { return detail::take_lines(names); });
+    }
+
+    // What is known of the subscription of this name. Errors: no_such_subscription, not_utf8,
+    // inside_filter, forked.
+    Returns<SubscriptionDescription> describe_subscription(std::string_view name) const {
+        slipring_subscription_description raw = {};
+        slipring_text *patterns = nullptr;
+        slipring_status status = slipring_broker_describe_subscription(
+            handle_.get(), name.data(), name.size(), &raw, sizeof raw, &patterns);
+        return detail::give<SubscriptionDescription>(status, [&] {
+            return SubscriptionDescription{std::string(name), detail::take_lines(patterns),
+                                           Delivery(raw.delivery), raw.is_online != 0,
+                                           raw.queued, raw.unsettled};
+        });
+    }
+
+    // Deletes the subscription of this name, with all that it has not settled. Its consumer gets
+    // Status::disconnected; a handler is unsubscribed, and may run to its end. Errors: as above.
+    Returns<void> delete_subscription(std::string_view name) const {
+        return detail::check(
+            slipring_broker_delete_subscription(handle_.get(), name.data(), name.size()));
+    }
+
+    // Lets the subscription of this name, which has no consumer at the moment, go on elsewhere: see
+    // Subscription::seek. Errors: as above, name_in_use (it has a consumer), at_most_once.
+    Returns<void> seek_subscription(std::string_view name, Start where) const {
+        return detail::check(slipring_broker_seek_subscription(
+            handle_.get(), name.data(), name.size(), static_cast<std::uint32_t>(where.what_),
+            where.value_));
+    }
+
+    // What settles messages of the subscription of this name by their ack ids, until it gets
+    // another consumer or seeks. Errors: as above, and at_most_once.
+    Returns<Acker> acker(std::string_view name) const {
+        slipring_acker *acker = nullptr;
+        return detail::give<Acker>(
+            slipring_broker_acker(handle_.get(), name.data(), name.size(), &acker),
+            [&] { return Acker(acker); });
+    }
+
+    // The dead letters in this topic: `$dlq/` and a subscription's name, where that did not ask for
+    // another. A view of the broker, which is to live longer.
+    DeadLetters dead_letters(std::string_view topic) const {
+        return DeadLetters(handle_.get(), topic);
     }
 
     // Figures of the broker, over all its shards.

@@ -31,7 +31,7 @@
 // The layout of `slipring_python`.
 #define SLIPRING_PYTHON_ABI 1
 // How many functions this header knows. A library that has fewer is refused.
-#define SLIPRING_PYTHON_FUNCTIONS 61
+#define SLIPRING_PYTHON_FUNCTIONS 90
 
 // The functions of slipring.h, in an order that never changes; new ones come last.
 typedef struct slipring_functions {
@@ -96,6 +96,35 @@ typedef struct slipring_functions {
     __typeof__(&slipring_ticket_free) ticket_free;
     __typeof__(&slipring_version) version;
     __typeof__(&slipring_version_str) version_str;
+    __typeof__(&slipring_ack_ids) ack_ids;
+    __typeof__(&slipring_ack_id_text) ack_id_text;
+    __typeof__(&slipring_ack_id_parse) ack_id_parse;
+    __typeof__(&slipring_ack) ack;
+    __typeof__(&slipring_nack) nack;
+    __typeof__(&slipring_extend) extend;
+    __typeof__(&slipring_dead_letter) dead_letter;
+    __typeof__(&slipring_subscription_acker) subscription_acker;
+    __typeof__(&slipring_broker_acker) broker_acker;
+    __typeof__(&slipring_acker_ack) acker_ack;
+    __typeof__(&slipring_acker_nack) acker_nack;
+    __typeof__(&slipring_acker_extend) acker_extend;
+    __typeof__(&slipring_acker_dead_letter) acker_dead_letter;
+    __typeof__(&slipring_acker_free) acker_free;
+    __typeof__(&slipring_handler_reason) handler_reason;
+    __typeof__(&slipring_subscription_seek) subscription_seek;
+    __typeof__(&slipring_broker_subscriptions) broker_subscriptions;
+    __typeof__(&slipring_broker_describe_subscription) broker_describe_subscription;
+    __typeof__(&slipring_broker_delete_subscription) broker_delete_subscription;
+    __typeof__(&slipring_broker_seek_subscription) broker_seek_subscription;
+    __typeof__(&slipring_broker_dead_letters) broker_dead_letters;
+    __typeof__(&slipring_letters_get) letters_get;
+    __typeof__(&slipring_letters_free) letters_free;
+    __typeof__(&slipring_broker_dead_letter) broker_dead_letter;
+    __typeof__(&slipring_broker_redrive) broker_redrive;
+    __typeof__(&slipring_broker_redrive_all) broker_redrive_all;
+    __typeof__(&slipring_broker_purge_dead_letters) broker_purge_dead_letters;
+    __typeof__(&slipring_broker_flush) broker_flush;
+    __typeof__(&slipring_broker_set_retention) broker_set_retention;
 } slipring_functions;
 
 // What the capsule points to.
@@ -191,5 +220,34 @@ static inline const slipring_broker *slipring_python_import(PyObject *capsule) {
 #define slipring_ticket_free (slipring_python_api->functions->ticket_free)
 #define slipring_version (slipring_python_api->functions->version)
 #define slipring_version_str (slipring_python_api->functions->version_str)
+#define slipring_ack_ids (slipring_python_api->functions->ack_ids)
+#define slipring_ack_id_text (slipring_python_api->functions->ack_id_text)
+#define slipring_ack_id_parse (slipring_python_api->functions->ack_id_parse)
+#define slipring_ack (slipring_python_api->functions->ack)
+#define slipring_nack (slipring_python_api->functions->nack)
+#define slipring_extend (slipring_python_api->functions->extend)
+#define slipring_dead_letter (slipring_python_api->functions->dead_letter)
+#define slipring_subscription_acker (slipring_python_api->functions->subscription_acker)
+#define slipring_broker_acker (slipring_python_api->functions->broker_acker)
+#define slipring_acker_ack (slipring_python_api->functions->acker_ack)
+#define slipring_acker_nack (slipring_python_api->functions->acker_nack)
+#define slipring_acker_extend (slipring_python_api->functions->acker_extend)
+#define slipring_acker_dead_letter (slipring_python_api->functions->acker_dead_letter)
+#define slipring_acker_free (slipring_python_api->functions->acker_free)
+#define slipring_handler_reason (slipring_python_api->functions->handler_reason)
+#define slipring_subscription_seek (slipring_python_api->functions->subscription_seek)
+#define slipring_broker_subscriptions (slipring_python_api->functions->broker_subscriptions)
+#define slipring_broker_describe_subscription (slipring_python_api->functions->broker_describe_subscription)
+#define slipring_broker_delete_subscription (slipring_python_api->functions->broker_delete_subscription)
+#define slipring_broker_seek_subscription (slipring_python_api->functions->broker_seek_subscription)
+#define slipring_broker_dead_letters (slipring_python_api->functions->broker_dead_letters)
+#define slipring_letters_get (slipring_python_api->functions->letters_get)
+#define slipring_letters_free (slipring_python_api->functions->letters_free)
+#define slipring_broker_dead_letter (slipring_python_api->functions->broker_dead_letter)
+#define slipring_broker_redrive (slipring_python_api->functions->broker_redrive)
+#define slipring_broker_redrive_all (slipring_python_api->functions->broker_redrive_all)
+#define slipring_broker_purge_dead_letters (slipring_python_api->functions->broker_purge_dead_letters)
+#define slipring_broker_flush (slipring_python_api->functions->broker_flush)
+#define slipring_broker_set_retention (slipring_python_api->functions->broker_set_retention)
 
 #endif // SLIPRING_PYTHON_H

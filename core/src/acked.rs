@@ -120,12 +120,19 @@ impl Acked {
                 Due::Full => return Some(Next::Empty),
                 Due::Fresh => return None,
             };
-            let Some(address) = lane.again(reader, grant.sequence) else {
-                // It has expired since: told by the next look.
-                if self.acks.lose(shard, grant.sequence) {
-                    return Some(Next::Lagged(1));
+            let address = match lane.again(reader, grant.sequence) {
+                Ok(Some(address)) => address,
+                Ok(None) => {
+                    // It has expired since: told by the next look.
+                    if self.acks.lose(shard, grant.sequence) {
+                        return Some(Next::Lagged(1));
+                    }
+                    continue;
                 }
-                continue;
+                Err(fault) => {
+                    self.acks.return_unread(shard, grant);
+                    return Some(Next::Failed(fault));
+                }
             };
             let message = Lane::message(reader, address, &engine.context);
             if is_deleted(&message, &engine.context) {

@@ -2,6 +2,7 @@
 
 use crate::acks::Acks;
 use crate::error::AckError;
+use crate::handled::Handled;
 use crate::lease::{AckId, Settle};
 use crate::sync::Arc;
 use std::time::Duration;
@@ -61,9 +62,33 @@ impl Acker {
         self.0.extend(*id, by)
     }
 
-    /// Acknowledges all of `ids`; what became of each, in their order.
+    /// Settles the message as a handler does that returns `handled`: for those that run elsewhere.
+    /// `false` where [`ack`](Self::ack) gives that.
+    ///
+    /// # Errors
+    /// As [`ack`](Self::ack) for a success, and as [`dead_letter`](Self::dead_letter) for a failure.
+    ///
+    /// ```
+    /// use slipring::{Broker, DEAD_LETTER_REASON, DeliveryMode, Handled};
+    ///
+    /// let broker = Broker::in_memory();
+    /// let jobs = broker.subscription("jobs").name("j").delivery(DeliveryMode::AtLeastOnce);
+    /// let mut jobs = jobs.max_delivery_attempts(1).open()?;
+    /// broker.publish("jobs", "mail")?;
+    /// let id = jobs.recv()?.ack_id().expect("it is to be settled");
+    /// let acker = jobs.acker().expect("it delivers at least once");
+    /// assert!(acker.settle(&id, &Handled::retry("the server is busy"))?);
+    /// let letter = &broker.dead_letters("$dlq/j").list(1)[0];
+    /// assert_eq!(letter.view().attribute(DEAD_LETTER_REASON), Some("the server is busy"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn settle(&self, id: &AckId, handled: &Handled) -> Result<bool, AckError> {
+        self.0.settle_as(*id, handled)
+    }
+
+    /// Acknowledges all of `ids`; what became of each, in their order. Costs less than one by one.
     pub fn ack_all(&self, ids: &[AckId]) -> Vec<Result<bool, AckError>> {
-        ids.iter().map(|id| self.ack(id)).collect()
+        self.0.ack_all(ids)
     }
 
     /// Gives all of `ids` back; what became of each, in their order.

@@ -5,16 +5,19 @@
 //! dead letter is stored between two uses of the lock, while its message is leased to nobody but
 //! whoever stores it.
 
+use crate::backing::{Recall, Recalled};
 use crate::backoff::Backoff;
 use crate::clock::whole_ms;
+use crate::config::DEFAULT_OUTSTANDING;
 use crate::dead_letter::{self, Source};
-use crate::error::{AckError, PublishError};
+use crate::error::{AckError, PublishError, StoreFault};
+use crate::handled::Handled;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::is_inside_filter;
 use crate::lane::Lane;
 use crate::lease::{AckId, Settle};
-use crate::ledger::{Grant, Ledger, Stale};
-use crate::message::{OwnedMessage, Record};
+use crate::ledger::{Grant, Ledger, Position, Stale};
+use crate::message::Record;
 use crate::publisher::{Engine, Topic, stable_hash};
 use crate::sync::{Arc, AtomicU64, Ordering};
 use std::fmt;
@@ -25,6 +28,15 @@ use std::time::Duration;
 pub(crate) const LEASE_MIN: Duration = Duration::from_millis(10);
 /// See [`LEASE_MIN`].
 pub(crate) const LEASE_MAX: Duration = Duration::from_secs(600);
+
+/// How long a message that cannot be read waits for another attempt at that.
+const UNREADABLE: Duration = Duration::from_secs(1);
+
+/// Inboxes that a subscription can have had in one process before their numbers come again.
+const INCARNATIONS: u16 = 64;
+
+/// How far the messages that are taken may be ahead of the first one that is not settled.
+const WINDOW: u64 = 1 << 23;
 
 /// A lease that does not end: what a handler has is not given to anybody else.
 const FOR_EVER: Duration = Duration::MAX;
@@ -38,6 +50,8 @@ pub(crate) struct Terms {
     pub(crate) max_outstanding: usize,
     /// Whether later messages of an ordering key wait for one that has failed.
     pub(crate) keys_wait: bool,
+    /// Whether what is settled outlives the process.
+    pub(crate) is_durable: bool,
 }
 
 impl Default for Terms {
@@ -46,8 +60,9 @@ impl Default for Terms {
             visibility: Duration::from_secs(10),
             max_attempts: 5,
             backoff: Backoff::default(),
-            max_outstanding: 1 << 16,
+            max_outstanding: DEFAULT_OUTSTANDING,
             keys_wait: true,
+            is_durable: false,
         }
     }
 }
@@ -90,6 +105,8 @@ struct State {
     is_over: bool,
     /// Nothing could be delivered once before something was settled.
     was_full: bool,
+    /// What is settled, or how often something was delivered, since that was last asked.
+    has_changed: bool,
     /// The alarm that is set.
     alarm: Option<Duration>,
     /// For jitter: the state of a generator that nobody needs to be unable to guess.
@@ -127,6 +144,7 @@ impl Acks {
             incarnation: 0,
             is_over: false,
             was_full: false,
+            has_changed: false,
             alarm: None,
             random: inbox.id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ engine.context.store | 1,
         };
@@ -196,6 +214,7 @@ impl Acks {
         if let (Some(ledger), Some(lane)) = (state.ledgers[shard].as_mut(), self.inbox.lane(shard))
             && let Some(due) = self.due_of(ledger, lane, now, until, most)
         {
+            state.has_changed = true;
             return match due {
                 Ok(grant) => Due::Again(self.id(&state, shard, grant), grant),
                 Err(lost) => Due::Lost(lost),
@@ -231,7 +250,7 @@ impl Acks {
             return None;
         }
         // What was not taken yet, the lane tells.
-        let expired = ledger.expire_below(lane.low().min(ledger.next()));
+        let expired = ledger.expire_below(lane.oldest().min(ledger.next()));
         if expired > 0 {
             lane.note_unsettled(ledger.oldest());
             count(&self.figures.expired_leases, expired);
@@ -262,6 +281,67 @@ impl Acks {
         let grant = ledger.lease(sequence, key, until);
         lane.note_unsettled(ledger.oldest());
         grant.map(|grant| (self.id(&state, shard, grant), grant))
+    }
+
+    /// The consumer has found nothing more below `head` of `shard`.
+    pub(crate) fn pass(&self, shard: usize, head: u64) {
+        let mut state = self.lock();
+        if let Some((ledger, _)) = state.ledger(&self.inbox, shard) {
+            ledger.pass(head);
+        }
+    }
+
+    /// What is settled of each shard that something has come from; `None` if another inbox goes on.
+    pub(crate) fn positions(&self) -> Option<Vec<Option<Position>>> {
+        let state = self.lock();
+        if state.is_over {
+            return None;
+        }
+        Some(state.ledgers.iter().map(|ledger| Some(ledger.as_ref()?.position())).collect())
+    }
+
+    /// Goes on from `positions`, by shard, in the `epoch`-th process that has the subscription.
+    pub(crate) fn restore(&self, positions: Vec<Position>, epoch: u32) {
+        let ledgers = positions.into_iter().enumerate().map(|(shard, position)| {
+            let log = &self.engine.shards[shard].log;
+            let mut recalled = Recalled::default();
+            // As far as messages were taken before; a hint.
+            let end = log.low();
+            Some(Ledger::restored(position, |sequence| {
+                let Some(backing) = log.backing().filter(|_| self.terms.keys_wait) else {
+                    return 0;
+                };
+                match recalled.take(backing, sequence, end) {
+                    Ok(Recall::Record(record)) => self.key(record.record()),
+                    // It will be found missing, or unreadable, when it is delivered.
+                    _ => 0,
+                }
+            }))
+        });
+        let ledgers = ledgers.collect();
+        let mut state = self.lock();
+        state.ledgers = ledgers;
+        state.incarnation = (epoch as u16).wrapping_mul(INCARNATIONS);
+    }
+
+    /// Where to go on reading each shard, after a [`restore`](Self::restore).
+    pub(crate) fn cursors(&self) -> Vec<u64> {
+        self.lock().ledgers.iter().map(|ledger| ledger.as_ref().map_or(0, Ledger::next)).collect()
+    }
+
+    /// Whether something was settled since this was last asked.
+    pub(crate) fn take_changed(&self) -> bool {
+        std::mem::take(&mut self.lock().has_changed)
+    }
+
+    /// Whether what is settled outlives the process.
+    pub(crate) fn is_durable(&self) -> bool {
+        self.terms.is_durable
+    }
+
+    /// Its number among those of the store, the same for all inboxes it has had.
+    pub(crate) fn number(&self) -> u64 {
+        self.inbox.number
     }
 
     /// Behind the last message taken from `shard`.
@@ -332,6 +412,14 @@ impl Acks {
         lost
     }
 
+    /// A message that was due cannot be read now: that was no delivery, and is tried again soon.
+    pub(crate) fn return_unread(&self, shard: usize, grant: Grant) {
+        let now = self.now();
+        let due = now.saturating_add(UNREADABLE);
+        // Nothing else can have happened to a lease that nobody has seen.
+        let _ = self.change(shard, |ledger| ledger.return_unread(grant, now, due));
+    }
+
     /// The handler has succeeded.
     pub(crate) fn succeed(&self, shard: usize, sequence: u64) {
         if self.settle(shard, sequence) {
@@ -364,7 +452,10 @@ impl Acks {
         // Whoever stores the dead letter is the only one to have the message. If it cannot be
         // stored, there is another attempt at that when the time is over.
         self.change(shard, |ledger| ledger.nack(grant.sequence, grant.generation, now, until))?;
-        let Some(message) = self.read(shard, grant.sequence) else {
+        let log = &self.engine.shards[shard].log;
+        let unreadable = |fault: StoreFault| AckError::DeadLetter(fault.into());
+        let message = log.keep_message(grant.sequence, &self.engine.context).map_err(unreadable)?;
+        let Some(message) = message else {
             self.lose(shard, grant.sequence);
             return Err(AckError::Expired);
         };
@@ -394,9 +485,17 @@ impl Acks {
         self.change(shard, |ledger| ledger.nack(sequence, generation, now, due))
     }
 
-    /// The message at `sequence` of `shard`, if it is still in the log.
-    fn read(&self, shard: usize, sequence: u64) -> Option<OwnedMessage> {
-        self.engine.shards[shard].log.keep_message(sequence, &self.engine.context)
+    /// Settles a message as a handler's result does.
+    pub(crate) fn settle_as(&self, id: AckId, handled: &Handled) -> Result<bool, AckError> {
+        match handled {
+            Handled::Success => return self.ack(id),
+            Handled::DeadLetter { reason } => self.dead_letter(id, reason)?,
+            Handled::Retry { reason } => {
+                let (shard, grant) = self.grant(id)?;
+                self.give_back(shard, grant, None, reason)?;
+            }
+        }
+        Ok(true)
     }
 
     /// Changes the ledger of `shard`, and wakes the consumer if that has made something due, or
@@ -414,8 +513,16 @@ impl Acks {
         };
         change(ledger).map_err(|Stale| AckError::Stale)?;
         lane.note_unsettled(ledger.oldest());
-        let made_room = !had_room && state.has_room(&self.terms);
         let due = state.next_due_of(shard, &self.terms);
+        self.changed(state, had_room, due);
+        Ok(())
+    }
+
+    /// Something was settled or given back: wakes the consumer if there is room now where there was
+    /// none before, or something is `due`.
+    fn changed(&self, mut state: MutexGuard<'_, State>, had_room: bool, due: Option<Duration>) {
+        state.has_changed = true;
+        let made_room = !had_room && state.has_room(&self.terms);
         drop(state);
         if self.inbox.arrivals.is_armed_after_fence() {
             if made_room || due.is_some_and(|due| due <= self.now()) {
@@ -424,18 +531,20 @@ impl Acks {
                 self.set_alarm();
             }
         }
-        Ok(())
+    }
+
+    /// Whether a subscription can be called from here and now.
+    fn check_caller(&self) -> Result<(), AckError> {
+        if is_inside_filter() {
+            return Err(AckError::InsideFilter);
+        }
+        if self.engine.generation.is_over() { Err(AckError::Forked) } else { Ok(()) }
     }
 
     /// Whether the subscription can be called now, and `id` is of it. An id of an earlier
     /// incarnation is stale.
     fn check(&self, id: AckId) -> Result<(), AckError> {
-        if is_inside_filter() {
-            return Err(AckError::InsideFilter);
-        }
-        if self.engine.generation.is_over() {
-            return Err(AckError::Forked);
-        }
+        self.check_caller()?;
         let (incarnation, is_over) = {
             let state = self.lock();
             (state.incarnation, state.is_over)
@@ -483,7 +592,13 @@ pub(crate) struct HandOver {
 
 impl State {
     fn has_room(&self, terms: &Terms) -> bool {
-        !self.is_over && self.leased() < terms.max_outstanding
+        !self.is_over && self.leased() < terms.max_outstanding && !self.is_stretched()
+    }
+
+    /// Whether so much is settled behind a message that is not, that more could not be noted.
+    fn is_stretched(&self) -> bool {
+        let mut ledgers = self.ledgers.iter().flatten();
+        ledgers.any(|ledger| ledger.next() - ledger.floor() >= WINDOW)
     }
 
     fn leased(&self) -> usize {
@@ -512,6 +627,7 @@ impl State {
         shard: usize,
     ) -> Option<(&'a mut Ledger, &'a Lane)> {
         let lane = inbox.lane(shard).filter(|_| !self.is_over)?;
+        self.has_changed = true;
         let ledger = self.ledgers[shard].get_or_insert_with(|| Ledger::new(lane.origin));
         Some((ledger, lane))
     }
@@ -530,18 +646,62 @@ pub(crate) fn sequence_after(next: u64, record: Record<'_>) -> u64 {
     next + u64::from(record.sequence_low().wrapping_sub(next as u32))
 }
 
+/// How many acks ahead the memory of one is asked for, and the place where that is noted.
+const NEAR: usize = 8;
+const FAR: usize = 16;
+
+impl Acks {
+    /// Acknowledges all of `ids`; what became of each, in their order.
+    pub(crate) fn ack_all(&self, ids: &[AckId]) -> Vec<Result<bool, AckError>> {
+        let mut acks = Vec::with_capacity(ids.len());
+        self.ack_each(ids, |ack| acks.push(ack));
+        acks
+    }
+
+    /// The same, told one by one while nobody else settles anything.
+    fn ack_each(&self, ids: &[AckId], mut told: impl FnMut(Result<bool, AckError>)) {
+        if let Err(error) = self.check_caller() {
+            return ids.iter().for_each(|_| told(Err(error)));
+        }
+        let is_ended = self.inbox.state() == InboxState::Ended;
+        let mut state = self.lock();
+        let ours = self.epoch(state.incarnation);
+        let is_over = state.is_over || is_ended;
+        let had_room = state.has_room(&self.terms);
+        let sequence_at = |at: usize, shard: u16| {
+            ids.get(at).filter(|id| id.shard == shard).map(|id| id.sequence)
+        };
+        let mut settled = 0;
+        let mut ack = |at: usize, id: &AckId| {
+            let shard = usize::from(id.shard);
+            if id.epoch >> 16 != ours >> 16 || shard >= state.ledgers.len() {
+                return Err(AckError::UnknownAckId);
+            }
+            let Some(ledger) = state.ledgers[shard].as_mut().filter(|_| id.epoch == ours) else {
+                return Ok(false);
+            };
+            ledger.expect(sequence_at(at + NEAR, id.shard), sequence_at(at + FAR, id.shard));
+            let is_settled = !is_over && ledger.ack(id.sequence, id.generation);
+            settled += u64::from(is_settled);
+            Ok(is_settled)
+        };
+        ids.iter().enumerate().for_each(|(at, id)| told(ack(at, id)));
+        count(&self.figures.acked, settled);
+        for (ledger, shard) in state.ledgers.iter().zip(0..) {
+            if let (Some(ledger), Some(lane)) = (ledger, self.inbox.lane(shard)) {
+                lane.note_unsettled(ledger.oldest());
+            }
+        }
+        let due = state.next_due(&self.terms);
+        self.changed(state, had_room, due);
+    }
+}
+
 impl Settle for Acks {
     fn ack(&self, id: AckId) -> Result<bool, AckError> {
-        match self.check(id) {
-            Ok(()) => {}
-            Err(AckError::Stale | AckError::Ended) => return Ok(false),
-            Err(error) => return Err(error),
-        }
-        let AckId { sequence, generation, .. } = id;
-        let ack = |ledger: &mut Ledger| ledger.ack(sequence, generation).then_some(()).ok_or(Stale);
-        let settled = self.change(usize::from(id.shard), ack).is_ok();
-        count(&self.figures.acked, u64::from(settled));
-        Ok(settled)
+        let mut acked = Ok(false);
+        self.ack_each(&[id], |ack| acked = ack);
+        acked
     }
 
     fn nack(&self, id: AckId, delay: Option<Duration>) -> Result<(), AckError> {

@@ -46,6 +46,11 @@ impl Backoff {
         Self { jitter: true, ..self }
     }
 
+    /// The least, the most, and whether there is jitter.
+    pub(crate) fn parts(&self) -> (Duration, Duration, bool) {
+        (self.min, self.max, self.jitter)
+    }
+
     /// The pause after attempt number `attempt` (counted from 1) has failed, without jitter.
     pub fn after(&self, attempt: u32) -> Duration {
         let doublings = attempt.saturating_sub(1).min(63);

@@ -1,28 +1,39 @@
 //! The broker: makes everything and knows everything; not on the path of a message.
 
 use crate::alarm::Alarms;
+use crate::archive::{Archive, OpenError};
+use crate::backing::Backing;
 use crate::chunk::{CHUNK_BYTES, Pool};
 use crate::clock::Clock;
 use crate::config::{
-    DEFAULT_MEMORY_BUDGET, Limits, MAX_PARTITIONS, MAX_SHARDS, Sequencer, WhenFull,
+    DEFAULT_MEMORY_BUDGET, Limits, MAX_PARTITIONS, MAX_SHARDS, Sequencer, TopicConfig, WhenFull,
 };
 use crate::dead_letter::Cleared;
 use crate::error::{ConfigError, InvalidName, NameRule, PublishError, SubscribeError};
 use crate::fork::Generation;
+use crate::fs::{Fs, RealFs};
 use crate::interest::{is_inside_filter, outside_filters};
+use crate::keeper::Keeper;
 use crate::message::{Context, NewMessage};
 use crate::metrics::{Metrics, ShardMetrics, Source, SubscriptionMetrics, TopicMetrics};
+use crate::origin::{Memory, Origin};
 use crate::pin;
-use crate::publisher::{BatchError, BatchReceipt, Engine, Receipt, Topic};
+use crate::publisher::{Engine, Topic};
+use crate::receipt::{BatchError, BatchReceipt, Receipt};
 use crate::registry::{CloseReport, Known, Registry, Settings};
-use crate::shard::{Memory, Routes, Shard};
+use crate::shard::{Routes, Shard};
 use crate::snapshot::Snapshot;
+use crate::store::{
+    DiskStoreBuilder, MessageStore, OnDamage, Retention, StoreError, boot_of_this_machine,
+    lock_directory,
+};
 use crate::subscribe::SubscriptionBuilder;
 use crate::subscription::Subscription;
 use crate::sync::{Arc, AtomicBool, Ordering, register_asymmetric_fences};
 use crate::topic::{Pattern, validate_name};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::Path;
 use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::thread;
 use std::time::Duration;
@@ -46,6 +57,17 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Broker {
     pub(crate) inner: Arc<Registry>,
+    handles: Arc<Handles>,
+}
+
+/// Closes the broker with the last of its clones, whoever else has a hold of the registry at that
+/// moment.
+struct Handles(Arc<Registry>);
+
+impl Drop for Handles {
+    fn drop(&mut self) {
+        self.0.close(Duration::ZERO);
+    }
 }
 
 impl Broker {
@@ -55,6 +77,41 @@ impl Broker {
     /// Never with the default settings.
     pub fn in_memory() -> Self {
         Self::builder().build().unwrap_or_else(|error| unreachable!("the defaults hold: {error}"))
+    }
+
+    /// A broker in the directory `dir`, which is made if need be, with the default settings: what is
+    /// published there, its topics, and the [named](SubscriptionBuilder::name) subscriptions that
+    /// deliver at least once are there again when it is opened the next time, also after a crash.
+    ///
+    /// The directory belongs to one broker at a time. It is free again when the broker has been
+    /// [closed](Self::close).
+    ///
+    /// ```
+    /// use slipring::{Broker, DeliveryMode};
+    ///
+    /// # let dir = tempfile::tempdir()?;
+    /// # let dir = dir.path();
+    /// let jobs = |broker: &Broker| {
+    ///     let mode = DeliveryMode::AtLeastOnce;
+    ///     broker.subscription("jobs/*").name("worker").delivery(mode).open()
+    /// };
+    /// let broker = Broker::open(dir)?;
+    /// drop(jobs(&broker)?);
+    /// assert!(broker.publish("jobs/mail", "send it")?.durable);
+    /// drop(broker);
+    ///
+    /// let broker = Broker::open(dir)?;
+    /// let mut worker = jobs(&broker)?;
+    /// let job = worker.recv()?;
+    /// assert_eq!(job.payload(), b"send it");
+    /// job.ack()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// See [`OpenError`]; nothing that was acknowledged has been changed then.
+    pub fn open(dir: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::builder().open(dir)
     }
 
     /// A broker with settings.
@@ -75,8 +132,7 @@ impl Broker {
         if !self.inner.settings.auto_create {
             return Err(PublishError::UnknownTopic);
         }
-        let partitions = self.inner.settings.partitions;
-        match self.create_topic(name, partitions) {
+        match self.create_topic_with(name, self.inner.settings.topic) {
             Ok(topic) => Ok(topic),
             // Somebody else was faster.
             Err(ConfigError::TopicExists) => self.topic(name),
@@ -86,13 +142,20 @@ impl Broker {
         }
     }
 
-    /// Creates the topic `name` with `partitions` partitions, in 1..=1024: messages with the same
-    /// key stay in one, and keep their order there.
+    /// Creates the topic `name` with `partitions` partitions and the broker's defaults.
+    ///
+    /// # Errors
+    /// As [`create_topic_with`](Self::create_topic_with).
+    pub fn create_topic(&self, name: &str, partitions: usize) -> Result<Topic, ConfigError> {
+        self.create_topic_with(name, self.inner.settings.topic.partitions(partitions))
+    }
+
+    /// Creates the topic `name`. In a broker with a directory it is on the disk when this returns.
     ///
     /// # Errors
     /// [`ConfigError::InvalidName`], also for names that begin with `$`;
     /// [`ConfigError::TopicExists`]; [`ConfigError::OutOfRange`].
-    pub fn create_topic(&self, name: &str, partitions: usize) -> Result<Topic, ConfigError> {
+    pub fn create_topic_with(&self, name: &str, config: TopicConfig) -> Result<Topic, ConfigError> {
         let engine = &self.inner.engine;
         engine.check()?;
         validate_name(name)?;
@@ -100,9 +163,24 @@ impl Broker {
             let reason = NameRule::Reserved;
             return Err(ConfigError::InvalidName(InvalidName { position: 0, reason }));
         }
-        in_range("partitions", partitions, 1, MAX_PARTITIONS)?;
-        let entry = self.inner.make_topic(&mut self.inner.control(), name, partitions)?;
+        in_range("partitions", config.partitions, 1, MAX_PARTITIONS)?;
+        let entry = self.inner.make_topic(&mut self.inner.control(), name, config)?;
         Ok(Topic::new(Arc::clone(engine), entry))
+    }
+
+    /// Gives the topic `name` the retention of `config`; its partitions stay what they are.
+    ///
+    /// # Errors
+    /// [`ConfigError::UnknownTopic`]; [`ConfigError::Unavailable`] with
+    /// [`PublishError::Store`] if it could not be written down.
+    pub fn update_topic(&self, name: &str, config: TopicConfig) -> Result<(), ConfigError> {
+        self.inner.engine.check()?;
+        let _control = self.inner.control();
+        let entry = self.inner.find_topic(name).ok_or(ConfigError::UnknownTopic)?;
+        let retention = Retention::of(config);
+        self.inner.change_topic(name, retention)?;
+        entry.set_retention(retention);
+        Ok(())
     }
 
     /// Deletes the topic `name`: handles to it refuse to publish, and its messages are not replayed
@@ -116,7 +194,9 @@ impl Broker {
         let engine = &self.inner.engine;
         engine.check()?;
         let _control = self.inner.control();
-        let entry = self.inner.topics_mut().remove(name).ok_or(ConfigError::UnknownTopic)?;
+        let entry = self.inner.find_topic(name).ok_or(ConfigError::UnknownTopic)?;
+        self.inner.forget_topic(name)?;
+        self.inner.topics_mut().remove(name);
         for partition in &entry.partitions {
             let known = &engine.context.partitions[partition.id as usize];
             known.deleted.store(true, Ordering::Relaxed);
@@ -160,7 +240,13 @@ impl Broker {
             shard: partition.shard,
             next_offset: partition.next_offset.get(),
         });
-        Ok(TopicDescription { name: name.into(), partitions: partitions.collect() })
+        let Retention { max_age_us, max_bytes } = entry.retention();
+        Ok(TopicDescription {
+            name: name.into(),
+            partitions: partitions.collect(),
+            retention: max_age_us.map(Duration::from_micros),
+            retention_bytes: max_bytes,
+        })
     }
 
     /// Publishes one message to the topic `name`. Looking the topic up costs some tens of
@@ -239,8 +325,14 @@ impl Broker {
     /// function, and in the child of a fork.
     pub fn subscription_metrics_of(&self, id: u64) -> Result<SubscriptionMetrics, ConfigError> {
         self.inner.engine.check()?;
-        let source = self.inner.control().subscriptions.get(&id).map(source);
-        let source = source.ok_or(ConfigError::UnknownSubscription)?;
+        let source = {
+            let control = self.inner.control();
+            let all = &control.subscriptions;
+            let is_it = |known: &&Known| known.inbox.number == id;
+            // Where it has sought or changed hands, its inbox has another id than the first.
+            let known = all.get(&id).filter(is_it).or_else(|| all.values().find(is_it));
+            source(known.ok_or(ConfigError::UnknownSubscription)?)
+        };
         Ok(source.read(self.inner.engine.clock.unix_us()))
     }
 
@@ -262,6 +354,27 @@ impl Broker {
         figures
     }
 
+    /// Whether it has a directory: then publishing may wait for the disk.
+    pub fn is_durable(&self) -> bool {
+        self.inner.archive.is_some()
+    }
+
+    /// Makes everything that has been published and settled survive a power cut. In memory it does
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`PublishError::Store`], or why the broker cannot be called.
+    pub fn flush(&self) -> Result<(), PublishError> {
+        let inner = &*self.inner;
+        inner.engine.check()?;
+        let Some(archive) = &inner.archive else { return Ok(()) };
+        // Messages first: what settles one must not outlive it.
+        for shard in 0..inner.engine.shards.len() {
+            inner.engine.sync(shard)?;
+        }
+        Ok(inner.try_to_note_settled(archive, true)?)
+    }
+
     /// Stops intake, gives handlers until `deadline` from now to handle what is queued, and stops
     /// all threads. Publishers and consumers that wait wake with `Closed`; what is queued for
     /// subscriptions that are pulled can still be received.
@@ -281,8 +394,8 @@ impl Drop for Broker {
     fn drop(&mut self) {
         if is_inside_filter() {
             // This may be the last, and closing waits for shards.
-            let inner = Arc::clone(&self.inner);
-            outside_filters(move || drop(inner));
+            let handles = Arc::clone(&self.handles);
+            outside_filters(move || drop(handles));
         }
     }
 }
@@ -308,6 +421,10 @@ pub struct TopicDescription {
     pub name: String,
     /// Its partitions.
     pub partitions: Vec<PartitionDescription>,
+    /// How long its messages are kept, where they outlive memory; `None` for ever.
+    pub retention: Option<Duration>,
+    /// How many bytes of them are kept; `None` for any number.
+    pub retention_bytes: Option<u64>,
 }
 
 /// A partition of a topic.
@@ -338,32 +455,43 @@ fn in_range(
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct BrokerBuilder {
-    shards: usize,
+    shards: Option<usize>,
     memory_budget: usize,
     when_full: WhenFull,
     payload_limit: usize,
     auto_create: bool,
-    partitions: usize,
+    topic: TopicConfig,
     workers: usize,
     pin_workers: Option<usize>,
     sequencer: Sequencer,
     clock: Clock,
+    store: StoreChoice,
+}
+
+/// Where a broker with a directory keeps messages.
+#[derive(Debug, Clone)]
+enum StoreChoice {
+    /// In the directory.
+    Disk(DiskStoreBuilder),
+    /// Elsewhere.
+    Other(Arc<dyn MessageStore>),
 }
 
 impl Default for BrokerBuilder {
     fn default() -> Self {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         Self {
-            shards: 1,
+            shards: None,
             memory_budget: DEFAULT_MEMORY_BUDGET,
             when_full: WhenFull::default(),
             payload_limit: Limits::default().payload_bytes,
             auto_create: true,
-            partitions: 1,
+            topic: TopicConfig::default(),
             workers: cpus.min(4),
             pin_workers: None,
             sequencer: Sequencer::default(),
             clock: Clock::default(),
+            store: StoreChoice::Disk(DiskStoreBuilder::default()),
         }
     }
 }
@@ -371,9 +499,10 @@ impl Default for BrokerBuilder {
 impl BrokerBuilder {
     /// How many shards put messages in order independently of each other: 1 (default) to 64. More
     /// let publishers of different topics run at the same time; every subscription then takes
-    /// turns among them.
+    /// turns among them. A directory keeps the number that it was made with, and is refused under
+    /// another.
     pub fn shards(self, shards: usize) -> Self {
-        Self { shards, ..self }
+        Self { shards: Some(shards), ..self }
     }
 
     /// Bytes of memory for messages, over all shards: 64 MiB by default, at least 256 KiB a shard.
@@ -399,8 +528,25 @@ impl BrokerBuilder {
     }
 
     /// Partitions of topics that are created by publishing: 1 by default.
-    pub fn default_partitions(self, partitions: usize) -> Self {
-        Self { partitions, ..self }
+    pub fn default_partitions(mut self, partitions: usize) -> Self {
+        self.topic.partitions = partitions;
+        self
+    }
+
+    /// Settings of topics that are created by publishing, or by the broker itself.
+    pub fn default_topic(self, topic: TopicConfig) -> Self {
+        Self { topic, ..self }
+    }
+
+    /// How messages are kept in the directory. Its clock and number of shards are the broker's.
+    pub fn disk(self, store: DiskStoreBuilder) -> Self {
+        Self { store: StoreChoice::Disk(store), ..self }
+    }
+
+    /// Keeps messages in `store`, and in the directory only topics, subscriptions, and what these have
+    /// settled. The two belong together from then on.
+    pub fn store(self, store: Arc<dyn MessageStore>) -> Self {
+        Self { store: StoreChoice::Other(store), ..self }
     }
 
     /// Delivery workers: as many as CPUs and at most 4 by default. They are started with the first
@@ -424,34 +570,120 @@ impl BrokerBuilder {
         Self { clock: clock.into(), ..self }
     }
 
-    /// Makes the broker.
+    /// Makes a broker in memory.
     ///
     /// # Errors
     /// [`ConfigError::OutOfRange`], or [`ConfigError::NoThread`] with a pinned sequencer.
     pub fn build(self) -> Result<Broker, ConfigError> {
-        in_range("shards", self.shards, 1, MAX_SHARDS)?;
-        let least = self.shards * 4 * CHUNK_BYTES;
+        let shards = self.shards.unwrap_or(1);
+        self.check(shards)?;
+        let store = RandomState::new().build_hasher().finish();
+        let origins = (0..shards).map(|_| Origin::new());
+        self.assemble(store, None, |_, _| Ok(origins.collect())).map_err(|error| match error {
+            OpenError::Config(error) => error,
+            OpenError::Store(error) => unreachable!("there is no store: {error}"),
+        })
+    }
+
+    /// Makes a broker in the directory `dir`: see [`Broker::open`]. After a crash this is where it
+    /// recovers, which takes about as long as reading the newest segment of each shard.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(self, dir: impl AsRef<Path>) -> Result<Broker, OpenError> {
+        if let Some(shards) = self.shards {
+            self.check(shards)?;
+        }
+        let fs = RealFs::open(dir.as_ref()).map_err(StoreError::from)?;
+        self.open_on(Arc::new(fs), boot_of_this_machine())
+    }
+
+    /// The same on any file system, of a machine that has been up since its `boot`.
+    #[doc(hidden)]
+    pub fn open_on(self, fs: Arc<dyn Fs>, boot: u128) -> Result<Broker, OpenError> {
+        // A disk store has a lock of its own on the directory.
+        let lock = match &self.store {
+            StoreChoice::Disk(_) => None,
+            StoreChoice::Other(_) => Some(lock_directory(&*fs)?),
+        };
+        let (store, id, on_damage): (Arc<dyn MessageStore>, _, _) = match &self.store {
+            StoreChoice::Disk(builder) => {
+                let builder = match self.shards {
+                    Some(shards) => builder.clone().shards(shards),
+                    None => builder.clone(),
+                };
+                // Subscriptions see messages while their publishers wait for the disk.
+                let builder = builder.clock(self.clock.clone()).boot(boot).shows_early();
+                let store = builder.open_on(Arc::clone(&fs))?;
+                let (id, on_damage) = (store.id(), store.on_damage());
+                (Arc::new(store), id, on_damage)
+            }
+            StoreChoice::Other(store) => (Arc::clone(store), 0, OnDamage::Refuse),
+        };
+        let shards = store.shards();
+        self.check(shards)?;
+        let archive = Archive::open(fs, Arc::clone(&store), id, lock, on_damage)?;
+        let id = archive.contents().store;
+        let origins = |pool: &Arc<Pool>, context: &Arc<Context>| {
+            let origin = |shard| {
+                let bounds = store.bounds(shard)?;
+                let store = Arc::clone(&store);
+                let backing = Backing::new(store, shard, bounds.low, pool, context);
+                Ok(Origin { sequence: bounds.end, backing: Some(backing) })
+            };
+            (0..shards).map(origin).collect()
+        };
+        let number = (id as u64) ^ (id >> 64) as u64;
+        let broker = self.assemble(number, Some(archive), origins)?;
+        let inner = &broker.inner;
+        if let Some(archive) = &inner.archive {
+            inner.restore(archive)?;
+        }
+        let registry = Arc::downgrade(inner);
+        let keeper = Keeper::start(move |durable| {
+            // The last reference may go here, and then the broker closes on the keeper's thread.
+            let Some(registry) = registry.upgrade() else { return false };
+            registry.note_settled(durable);
+            registry.retain_when_due();
+            true
+        });
+        let _ = inner.keeper.set(keeper.map_err(|_| ConfigError::NoThread)?);
+        Ok(broker)
+    }
+
+    fn check(&self, shards: usize) -> Result<(), ConfigError> {
+        in_range("shards", shards, 1, MAX_SHARDS)?;
+        let least = shards * 4 * CHUNK_BYTES;
         in_range("memory_budget", self.memory_budget, least, 1 << 46)?;
         in_range("payload_limit", self.payload_limit, 0, Limits::MAX_PAYLOAD_BYTES)?;
-        in_range("partitions", self.partitions, 1, MAX_PARTITIONS)?;
-        in_range("workers", self.workers, 1, 256)?;
+        in_range("partitions", self.topic.partitions, 1, MAX_PARTITIONS)?;
+        in_range("workers", self.workers, 1, 256)
+    }
+
+    /// Puts a broker together, whose number among all there are is `store`.
+    fn assemble(
+        self,
+        store: u64,
+        archive: Option<Archive>,
+        origins: impl FnOnce(&Arc<Pool>, &Arc<Context>) -> Result<Vec<Origin>, StoreError>,
+    ) -> Result<Broker, OpenError> {
         register_asymmetric_fences();
         pin::note_allowed();
         let limits = Limits { payload_bytes: self.payload_limit };
         let pool = Pool::new(self.memory_budget);
-        let store = RandomState::new().build_hasher().finish();
         let context = Arc::new(Context { partitions: boxcar::Vec::new(), store });
         let routing = Arc::new(Snapshot::new(Arc::new(Routes::new())));
+        let origins = origins(&pool, &context)?;
         let memory = Memory {
-            budget: self.memory_budget / self.shards,
+            budget: self.memory_budget / origins.len(),
             when_full: self.when_full,
             pool: &pool,
         };
-        let shards = (0..self.shards)
-            .map(|index| {
-                Arc::new(Shard::new(index, memory, self.clock.clone(), &context, &routing))
-            })
-            .collect();
+        let clock = &self.clock;
+        let shard = |(index, origin)| {
+            Arc::new(Shard::new(index, memory, origin, clock.clone(), &context, &routing))
+        };
+        let shards = origins.into_iter().enumerate().map(shard).collect();
         let mut engine = Engine {
             shards,
             context,
@@ -461,6 +693,7 @@ impl BrokerBuilder {
             clock: self.clock.clone(),
             generation: Generation::current(),
             closed: AtomicBool::new(false),
+            store: archive.as_ref().map(|archive| Arc::clone(&archive.store)),
             alarms: Alarms::new(self.clock.clone()),
             sequencers: Vec::new(),
         };
@@ -472,7 +705,7 @@ impl BrokerBuilder {
             routing,
             settings: Settings {
                 auto_create: self.auto_create,
-                partitions: self.partitions,
+                topic: self.topic,
                 workers: self.workers,
                 pin_workers: self.pin_workers,
             },
@@ -481,7 +714,10 @@ impl BrokerBuilder {
             workers: OnceLock::new(),
             merging: AtomicBool::new(false),
             cleared: Cleared::default(),
+            archive,
+            keeper: OnceLock::new(),
         };
-        Ok(Broker { inner: Arc::new(inner) })
+        let inner = Arc::new(inner);
+        Ok(Broker { handles: Arc::new(Handles(Arc::clone(&inner))), inner })
     }
 }

@@ -202,6 +202,31 @@ impl Pool {
         // SAFETY: FIRST_RECORD lies inside every chunk.
         Some((chunk, unsafe { chunk.base().add(FIRST_RECORD) }))
     }
+
+    /// Copies of `records` in a chunk of their own, with a token for each: their addresses. `None`
+    /// when the system has no memory. Their lengths are multiples of 8, and all or all but the first
+    /// fit into [`CHUNK_BYTES`].
+    pub fn copies<'a>(
+        pool: &Arc<Self>,
+        records: impl ExactSizeIterator<Item = &'a [u8]> + Clone,
+    ) -> Option<Vec<usize>> {
+        let bytes = records.clone().map(<[u8]>::len).sum();
+        let chunk = Self::take(pool, bytes, records.len() as u64)?;
+        let mut at = FIRST_RECORD;
+        let copies = records.map(|record| {
+            // SAFETY: as many bytes as all records have were asked for behind FIRST_RECORD, and
+            // nobody else knows the chunk.
+            let to = unsafe {
+                let to = chunk.base().add(at);
+                to.copy_from_nonoverlapping(record.as_ptr(), record.len());
+                to
+            };
+            debug_assert!(at < CHUNK_BYTES, "found by its address");
+            at += record.len();
+            to as usize
+        });
+        Some(copies.collect())
+    }
 }
 
 impl Drop for Pool {
@@ -340,6 +365,15 @@ impl Appender {
     pub fn commit(&mut self, bytes: usize) {
         debug_assert!(self.end - self.next >= bytes);
         self.next += bytes;
+    }
+
+    /// Takes back what was taken from `address` on, if that is in the current chunk: nobody has been
+    /// shown what is there.
+    pub(crate) fn withdraw(&mut self, address: usize) {
+        if self.chunk.is_some_and(|chunk| chunk == Chunk::of(address)) {
+            debug_assert!(address <= self.next, "taken before");
+            self.next = address;
+        }
     }
 
     /// Ends the current chunk and gives it away with its token, if there is one.

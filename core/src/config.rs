@@ -36,8 +36,60 @@ pub(crate) const MAX_PARTITIONS: usize = 1024;
 pub(crate) const DEFAULT_CAPACITY: usize = 1024;
 /// Messages that a subscription's queue can hold at most.
 pub(crate) const MAX_CAPACITY: usize = 1 << 24;
+/// Messages that can be delivered and not settled, where nothing else is asked for.
+pub(crate) const DEFAULT_OUTSTANDING: usize = 1 << 16;
 /// Memory for messages, where nothing else is asked for.
 pub(crate) const DEFAULT_MEMORY_BUDGET: usize = 64 << 20;
+
+/// How long the messages of a topic are kept, unless it says something else.
+pub(crate) const DEFAULT_RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Settings of a topic. See [`Broker::create_topic_with`](crate::Broker::create_topic_with).
+///
+/// ```
+/// use slipring::{Broker, TopicConfig};
+/// use std::time::Duration;
+///
+/// let broker = Broker::in_memory();
+/// let day = Duration::from_secs(24 * 3600);
+/// let config = TopicConfig::default().partitions(4).retention(Some(day));
+/// broker.create_topic_with("orders/in", config)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub struct TopicConfig {
+    pub(crate) partitions: usize,
+    pub(crate) retention: Option<Duration>,
+    pub(crate) retention_bytes: Option<u64>,
+}
+
+impl Default for TopicConfig {
+    fn default() -> Self {
+        Self { partitions: 1, retention: Some(DEFAULT_RETENTION), retention_bytes: None }
+    }
+}
+
+impl TopicConfig {
+    /// In 1..=1024, 1 by default: messages with the same key stay in one partition, and keep their
+    /// order there.
+    pub fn partitions(self, partitions: usize) -> Self {
+        Self { partitions, ..self }
+    }
+
+    /// How long messages are kept, 7 days by default; `None` for ever. What is older is not
+    /// delivered any more, whether it was settled or not. A broker in memory keeps what its budget
+    /// has room for.
+    pub fn retention(self, age: Option<Duration>) -> Self {
+        Self { retention: age, ..self }
+    }
+
+    /// How many bytes of messages are kept; `None`, the default, for any number. As for
+    /// [`retention`](Self::retention).
+    pub fn retention_bytes(self, bytes: Option<u64>) -> Self {
+        Self { retention_bytes: bytes, ..self }
+    }
+}
 
 /// What happens to a message for a subscription whose queue is full, where messages are delivered at
 /// most once.

@@ -3,6 +3,7 @@
 
 use crate::error::PublishError;
 use crate::inbox::Inbox;
+use crate::ledger::Position;
 use crate::message::{Message, NewMessage};
 use crate::publisher::Topic;
 use crate::settled::Settled;
@@ -59,6 +60,12 @@ impl Cleared {
     fn lock(&self) -> MutexGuard<'_, HashMap<u32, ClearedOffsets>> {
         // No foreign code runs under this lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was cleared of `partition` before this process.
+    pub(crate) fn restore(&self, partition: u32, cleared: Position) {
+        let settled = Settled::with(cleared.floor, cleared.settled);
+        self.lock().entry(partition).or_default().settled = settled;
     }
 
     /// Whether the letter at this partition and offset has been sent back or thrown away.

@@ -154,6 +154,41 @@ impl fmt::Display for InvalidMessage {
 
 impl std::error::Error for InvalidMessage {}
 
+/// Why the store did not do its part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreFault {
+    /// The operating system refused, with this error number if it gave one. It may be tried again.
+    Io(Option<i32>),
+    /// Writing failed in a way after which nobody knows what is on the disk. Nothing is taken until
+    /// the broker is opened anew.
+    Poisoned,
+    /// The disk has other bytes than were written, so the shard can only be read.
+    Damaged,
+    /// There is no room.
+    Full,
+    /// The system has no memory left for what was read.
+    NoMemory,
+    /// The store is closed, or refused what it was asked for.
+    Refused,
+}
+
+impl fmt::Display for StoreFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(Some(number)) => std::io::Error::from_raw_os_error(*number).fmt(f),
+            Self::Io(None) => f.write_str("input or output failed"),
+            Self::Poisoned => f.write_str("a write failed: open the broker anew"),
+            Self::Damaged => f.write_str("the log on the disk is damaged"),
+            Self::Full => f.write_str("the disk is full"),
+            Self::NoMemory => f.write_str("the system has no memory left"),
+            Self::Refused => f.write_str("it takes no more"),
+        }
+    }
+}
+
+impl std::error::Error for StoreFault {}
+
 /// Why a message was not published. It is still the caller's: a publish borrows what it is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -171,8 +206,11 @@ pub enum PublishError {
     /// The same, until the time given was over.
     Timeout,
     /// The memory budget is used up by messages that are still queued, and the broker was told to
-    /// refuse rather than to let them expire.
+    /// refuse rather than to let them expire; or the disk is full.
     Full,
+    /// The message could not be stored. With [`StoreFault::Poisoned`] it may have been all the same,
+    /// and be delivered; otherwise nothing was published.
+    Store(StoreFault),
     /// The system has no memory left.
     NoMemory,
     /// The broker is closed.
@@ -192,7 +230,8 @@ impl fmt::Display for PublishError {
             Self::TopicDeleted => f.write_str("the topic was deleted"),
             Self::WouldBlock => f.write_str("publishing would have to wait"),
             Self::Timeout => f.write_str("timed out waiting for a subscription's queue"),
-            Self::Full => f.write_str("the memory budget is used up by messages still queued"),
+            Self::Full => f.write_str("no room: the memory budget or the disk is used up"),
+            Self::Store(fault) => write!(f, "the message could not be stored: {fault}"),
             Self::NoMemory => f.write_str("the system has no memory left"),
             Self::Closed => f.write_str("the broker is closed"),
             Self::InsideFilter => f.write_str("a filter function may not call the broker"),
@@ -206,8 +245,15 @@ impl std::error::Error for PublishError {
         match self {
             Self::InvalidName(error) => Some(error),
             Self::InvalidMessage(error) => Some(error),
+            Self::Store(fault) => Some(fault),
             _ => None,
         }
+    }
+}
+
+impl From<StoreFault> for PublishError {
+    fn from(fault: StoreFault) -> Self {
+        if fault == StoreFault::Full { Self::Full } else { Self::Store(fault) }
     }
 }
 
@@ -263,6 +309,10 @@ pub enum SubscribeError {
     Forked,
     /// A thread could not be started.
     NoThread,
+    /// A subscription that outlives the process cannot have a function as its filter.
+    FilterNotKept,
+    /// The subscription could not be written down.
+    Store(StoreFault),
 }
 
 impl fmt::Display for SubscribeError {
@@ -289,6 +339,10 @@ impl fmt::Display for SubscribeError {
             Self::InsideFilter => f.write_str("a filter function may not call the broker"),
             Self::Forked => f.write_str("the broker was opened before this process was forked"),
             Self::NoThread => f.write_str("a thread could not be started"),
+            Self::FilterNotKept => f.write_str(
+                "a subscription that outlives the process cannot have a function as its filter",
+            ),
+            Self::Store(fault) => write!(f, "the subscription could not be stored: {fault}"),
         }
     }
 }
@@ -325,6 +379,9 @@ pub enum RecvError {
     /// The subscription's queue stayed full for longer than it allows; everything queued was
     /// delivered.
     Disconnected,
+    /// The next message is in the store, which cannot be read now. It is not lost: the next call
+    /// tries again.
+    Store(StoreFault),
     /// The call came from inside a filter function.
     InsideFilter,
     /// The process has forked and this is the child.
@@ -337,6 +394,7 @@ impl fmt::Display for RecvError {
             Self::Lagged(count) => write!(f, "{count} messages were lost"),
             Self::Closed => f.write_str("the broker is closed"),
             Self::Disconnected => f.write_str("disconnected: the queue stayed full for too long"),
+            Self::Store(fault) => write!(f, "the store cannot be read: {fault}"),
             Self::InsideFilter => f.write_str("a filter function may not call the broker"),
             Self::Forked => f.write_str("the broker was opened before this process was forked"),
         }
@@ -439,6 +497,8 @@ pub enum SeekError {
     AtMostOnce,
     /// It has ended, or the broker has.
     Ended,
+    /// The place could not be written down: the subscription is where it was.
+    Store(StoreFault),
     /// The call came from inside a filter function.
     InsideFilter,
     /// The process has forked and this is the child.
@@ -448,6 +508,7 @@ pub enum SeekError {
 impl fmt::Display for SeekError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Store(fault) => return write!(f, "the place could not be stored: {fault}"),
             Self::AtMostOnce => "a subscription that delivers at most once cannot be sought",
             Self::Ended => "the subscription has ended",
             Self::InsideFilter => "a filter function may not call the broker",

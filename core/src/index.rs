@@ -3,6 +3,7 @@
 //! Only a window of the log is ever known, so a table beats hashing: neighbours in the log are
 //! neighbours here, and a look-up touches one line.
 
+use crate::prefetch;
 use crate::slab::Slot;
 use std::collections::VecDeque;
 
@@ -39,6 +40,15 @@ impl Index {
         let slots = self.pages.get(page as usize)?.slots.as_ref()?;
         let slot = slots[sequence as usize % PAGE];
         (slot != NONE).then_some(slot)
+    }
+
+    /// Fetches the line that tells of `sequence`.
+    #[inline]
+    pub(crate) fn fetch(&self, sequence: u64) {
+        let page = (sequence / PAGE as u64).wrapping_sub(self.base) as usize;
+        if let Some(Page { slots: Some(slots), .. }) = self.pages.get(page) {
+            prefetch::for_write(&raw const slots[sequence as usize % PAGE] as usize);
+        }
     }
 
     /// Notes a sequence that is not known, above all that were.

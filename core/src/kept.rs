@@ -1,10 +1,46 @@
-//! Messages kept together: they cost one token per chunk instead of one per message.
+//! Records and messages that stay where they are, whatever becomes of the log.
+//!
+//! Kept together, they cost one token per chunk instead of one per message.
 #![expect(unsafe_code, reason = "records are read in place in chunk memory")]
 
-use crate::chunk::Chunk;
+use crate::chunk::{Chunk, Pins};
 use crate::message::{Context, Message, Record};
 use crate::sync::Arc;
 use std::fmt;
+
+/// A record with a token of its chunk: it stays where it is, also when it has expired.
+#[derive(Debug)]
+pub(crate) struct KeptRecord(usize);
+
+impl KeptRecord {
+    /// The record at `address`, with a token that was the caller's.
+    pub(crate) fn of(address: usize) -> Self {
+        Self(address)
+    }
+
+    pub(crate) fn record(&self) -> Record<'_> {
+        // SAFETY: the token keeps it.
+        unsafe { Record::at(self.0) }
+    }
+
+    /// The record's address; the token goes to `pins`.
+    pub(crate) fn pin(self, pins: &mut Pins) -> usize {
+        let address = self.into_address();
+        pins.add(address);
+        address
+    }
+
+    /// The record's address; the token goes to the caller.
+    pub(crate) fn into_address(self) -> usize {
+        std::mem::ManuallyDrop::new(self).0
+    }
+}
+
+impl Drop for KeptRecord {
+    fn drop(&mut self) {
+        Chunk::of(self.0).release(1);
+    }
+}
 
 /// Messages that were kept together, in the order in which they were [pushed](Self::push). They
 /// outlive the subscription and the broker, and keep their chunks (64 KiB each) in memory.

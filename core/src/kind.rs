@@ -6,8 +6,10 @@
 //! in a binding before it has a number there.
 
 use crate::error::{
-    ConfigError, InvalidFilter, InvalidName, PublishError, RecvError, SubscribeError, TryRecvError,
+    AckError, ConfigError, InvalidFilter, InvalidName, PublishError, RecvError, SeekError,
+    SubscribeError, TryRecvError,
 };
+use crate::lease::InvalidAckId;
 
 /// The kinds of errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -16,6 +18,7 @@ use crate::error::{
 pub enum ErrorKind {
     AtMostOnce,
     Closed,
+    Damaged,
     Disconnected,
     Empty,
     Forked,
@@ -25,14 +28,20 @@ pub enum ErrorKind {
     InvalidMessage,
     InvalidName,
     InvalidSubscriptionName,
+    Incompatible,
     Lagged,
+    Locked,
     NameInUse,
     NoMemory,
     NoThread,
+    NotLeased,
     OutOfRange,
+    Stale,
+    Store,
     Timeout,
     TopicDeleted,
     TopicExists,
+    UnknownAckId,
     UnknownSubscription,
     UnknownTopic,
     WouldBlock,
@@ -79,6 +88,7 @@ impl Kind for PublishError {
             Self::WouldBlock => ErrorKind::WouldBlock,
             Self::Timeout => ErrorKind::Timeout,
             Self::Full => ErrorKind::Full,
+            Self::Store(_) => ErrorKind::Store,
             Self::NoMemory => ErrorKind::NoMemory,
             Self::Closed => ErrorKind::Closed,
             Self::InsideFilter => ErrorKind::InsideFilter,
@@ -107,6 +117,8 @@ impl Kind for SubscribeError {
             Self::InsideFilter => ErrorKind::InsideFilter,
             Self::Forked => ErrorKind::Forked,
             Self::NoThread => ErrorKind::NoThread,
+            Self::FilterNotKept => ErrorKind::InvalidFilter,
+            Self::Store(_) => ErrorKind::Store,
         }
     }
 
@@ -115,6 +127,7 @@ impl Kind for SubscribeError {
             Self::InvalidPattern(error) => error.position(),
             Self::InvalidFilter(error) => error.position(),
             Self::InvalidSubscriptionName { position } => Some(*position),
+            Self::InvalidDeadLetterTopic(error) => error.position(),
             _ => None,
         }
     }
@@ -126,6 +139,7 @@ impl Kind for RecvError {
             Self::Lagged(_) => ErrorKind::Lagged,
             Self::Closed => ErrorKind::Closed,
             Self::Disconnected => ErrorKind::Disconnected,
+            Self::Store(_) => ErrorKind::Store,
             Self::InsideFilter => ErrorKind::InsideFilter,
             Self::Forked => ErrorKind::Forked,
         }
@@ -137,6 +151,43 @@ impl Kind for TryRecvError {
         match self {
             Self::Empty => ErrorKind::Empty,
             Self::Recv(error) => error.kind(),
+        }
+    }
+}
+
+impl Kind for AckError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotLeased => ErrorKind::NotLeased,
+            // There is nothing left that could be done about the message.
+            Self::Stale | Self::Expired | Self::Ended => ErrorKind::Stale,
+            Self::UnknownAckId => ErrorKind::UnknownAckId,
+            Self::OutOfRange { .. } => ErrorKind::OutOfRange,
+            Self::DeadLetter(error) => error.kind(),
+            Self::InsideFilter => ErrorKind::InsideFilter,
+            Self::Forked => ErrorKind::Forked,
+        }
+    }
+}
+
+impl Kind for InvalidAckId {
+    fn kind(&self) -> ErrorKind {
+        ErrorKind::UnknownAckId
+    }
+
+    fn position(&self) -> Option<usize> {
+        Some(self.position)
+    }
+}
+
+impl Kind for SeekError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::AtMostOnce => ErrorKind::AtMostOnce,
+            Self::Ended => ErrorKind::Closed,
+            Self::Store(_) => ErrorKind::Store,
+            Self::InsideFilter => ErrorKind::InsideFilter,
+            Self::Forked => ErrorKind::Forked,
         }
     }
 }

@@ -21,8 +21,11 @@
 //! record owns that record: to deliver it, or to count it as expired.
 #![expect(unsafe_code, reason = "two cells with one owner each; records behind tokens")]
 
+use crate::backing::{Recall, Recalled};
+use crate::catch_up::{CatchUp, SCAN_BATCH, Scanned};
 use crate::chunk::{CHUNK_BYTES, Chunk, Pins};
 use crate::config::Overflow;
+use crate::error::StoreFault;
 use crate::interest::{Interest, Scan};
 use crate::log::Log;
 use crate::message::{Context, Message, Record};
@@ -34,12 +37,10 @@ use crate::sync::{
     Arc, AtomicBool, AtomicU64, CachePadded, Counter, Ordering, PlainArc, UnsafeCell, epoch,
     spin_loop, yield_now,
 };
+use crate::tally::{Read, Written};
 
 /// Set in the cursor while the holder counts what expired before it.
 const COUNTING: u64 = 1 << 63;
-
-/// Records that a catching-up reader takes from the log in one go.
-const SCAN_BATCH: u64 = 256;
 
 /// Messages that a reader takes before it gives their places back to the writer.
 const BLOCK: usize = if cfg!(slipring_loom) { 2 } else { 16 };
@@ -125,6 +126,8 @@ struct ReadSide {
     expired: u64,
     /// As in the write side.
     falls_back: bool,
+    /// Read back from what backs the log: for the ring, and for what is delivered again.
+    recalled: Recalled,
 }
 
 impl ReadSide {
@@ -134,51 +137,6 @@ impl ReadSide {
         self.queue.take_loss(log);
         self.catch_up = Some(CatchUp::default());
     }
-}
-
-#[derive(Debug, Default)]
-struct CatchUp {
-    scan: Scan,
-    /// Taken from the log, with a token each: from `at` on.
-    taken: Vec<usize>,
-    at: usize,
-    /// The lane is live; only a loss before that has still to be told.
-    is_over: bool,
-}
-
-/// Counted by the holder.
-#[derive(Debug, Default)]
-pub(crate) struct Written {
-    /// Dropped because the ring was full (`DropNewest`, `Disconnect`).
-    pub(crate) dropped_newest: Counter,
-    /// Displaced by newer ones (`DropOldest`).
-    pub(crate) dropped_oldest: Counter,
-    /// Dropped because the publisher's wait timed out (`Block`).
-    pub(crate) dropped_timeout: Counter,
-    /// Left in the log for a reader that was catching up.
-    pub(crate) deferred: Counter,
-    /// Of those, moved into the ring by the holder.
-    pub(crate) moved: Counter,
-    /// Of those, expired unread.
-    pub(crate) deferred_expired: Counter,
-}
-
-/// Counted by the reader.
-#[derive(Debug, Default)]
-pub(crate) struct Read {
-    pub(crate) delivered: Counter,
-    /// When the last of them was published.
-    pub(crate) last_us: Counter,
-    /// Expired while they were in the ring.
-    pub(crate) expired: Counter,
-    /// Taken from the log by the reader, of those that the holder deferred.
-    pub(crate) undeferred: Counter,
-    /// Taken from the log and published before the subscription began.
-    pub(crate) replayed: Counter,
-    /// Still queued when the subscription ended.
-    pub(crate) discarded: Counter,
-    /// Taken from the log or a lossy ring and not delivered yet: a level, not a sum.
-    buffered: Counter,
 }
 
 /// See the module's head.
@@ -241,6 +199,8 @@ pub(crate) enum Next {
     Empty,
     /// A catching-up reader is at the end of the log and may be made live.
     CaughtUp,
+    /// The next record has left memory and cannot be read back now. Nothing was taken.
+    Failed(StoreFault),
 }
 
 /// What a look at a lane shows that takes nothing.
@@ -272,12 +232,7 @@ impl Lane {
                 log.pinned_record(replay.cursor, &pinned).map(|record| record.published_us())
             });
         let scan = replay.map(|replay| replay.scan).unwrap_or_default();
-        let catch_up = (state == LaneState::CatchingUp).then(|| CatchUp {
-            scan: scan.clone(),
-            taken: Vec::new(),
-            at: 0,
-            is_over: false,
-        });
+        let catch_up = (state == LaneState::CatchingUp).then(|| CatchUp::new(scan.clone()));
         let origin = if state == LaneState::CatchingUp { cursor } else { began_at };
         Self {
             shard,
@@ -296,6 +251,7 @@ impl Lane {
                 told: 0,
                 expired: 0,
                 falls_back,
+                recalled: Recalled::default(),
             })),
             gauge,
             log,
@@ -504,13 +460,26 @@ impl Lane {
 
     /// The record at `sequence`, which was taken before, with a token among the pins; `None` if it
     /// has expired. It is not counted as delivered again.
-    pub(crate) fn again(&self, reader: &mut Reader, sequence: u64) -> Option<usize> {
-        self.read_side(reader, |side| self.hold(&mut side.pins, sequence))
+    pub(crate) fn again(
+        &self,
+        reader: &mut Reader,
+        sequence: u64,
+    ) -> Result<Option<usize>, StoreFault> {
+        self.read_side(reader, |side| {
+            if let Some(address) = self.hold(&mut side.pins, sequence) {
+                return Ok(Some(address));
+            }
+            let Some(backing) = self.log.backing() else { return Ok(None) };
+            match side.recalled.take(backing, sequence, self.log.low())? {
+                Recall::Record(record) => Ok(Some(record.pin(&mut side.pins))),
+                Recall::Gone(_) => Ok(None),
+            }
+        })
     }
 
-    /// The oldest sequence that its log retains.
-    pub(crate) fn low(&self) -> u64 {
-        self.log.low()
+    /// The oldest sequence that can be read.
+    pub(crate) fn oldest(&self) -> u64 {
+        self.log.oldest()
     }
 
     /// Notes the first message that was taken and is not settled.
@@ -542,6 +511,13 @@ impl Lane {
     /// Messages that are in the ring, and in the log for a reader that is catching up.
     pub(crate) fn depth(&self) -> u64 {
         self.gauge.depth(&self.log) + self.counted.buffered.get() + self.deferred_left()
+    }
+
+    /// Whether nothing that was published before this call is for it and was not taken.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        let reads_news_alone = self.is_live.load(Ordering::Acquire)
+            || self.cursor.load(Ordering::Acquire) & !COUNTING >= self.began_at;
+        reads_news_alone && self.depth() == 0
     }
 
     /// A time before which nothing was published that is queued, for a subscription that began at
@@ -597,11 +573,9 @@ impl Lane {
                 let found = side.queue.look(most as u64, &self.log);
                 self.show_taken(&side.queue);
                 if let ring::Look::Span(span) = found {
-                    let gone = self.log.low().saturating_sub(span.first).min(span.count);
+                    let gone = self.log.oldest().saturating_sub(span.first).min(span.count);
                     if gone > 0 {
-                        self.advance(side, gone);
-                        side.queue.release();
-                        side.expired += gone;
+                        self.pass_expired(side, gone);
                         continue;
                     }
                 }
@@ -619,7 +593,14 @@ impl Lane {
                 }
                 match found {
                     ring::Look::Span(span) => {
-                        let Some(address) = self.hold(&mut side.pins, span.first) else { continue };
+                        let address = match self.hold(&mut side.pins, span.first) {
+                            Some(address) => address,
+                            None => match self.recall(side, span) {
+                                Ok(Some(address)) => address,
+                                Ok(None) => continue,
+                                Err(fault) => return Next::Failed(fault),
+                            },
+                        };
                         self.advance(side, 1);
                         // SAFETY: the pins keep it.
                         let record = unsafe { Record::at(address) };
@@ -632,6 +613,29 @@ impl Lane {
                 }
             }
         })
+    }
+
+    /// Steps over `count` messages that have expired in the ring.
+    #[cold]
+    fn pass_expired(&self, side: &mut ReadSide, count: u64) {
+        self.advance(side, count);
+        side.queue.release();
+        side.expired += count;
+    }
+
+    /// The address of the first record of `span`, which has left memory, with a token among the
+    /// pins. `None` if the log has none, or that was passed over and counted.
+    #[cold]
+    #[inline(never)]
+    fn recall(&self, side: &mut ReadSide, span: Span) -> Result<Option<usize>, StoreFault> {
+        let Some(backing) = self.log.backing() else { return Ok(None) };
+        match side.recalled.take(backing, span.first, span.first + span.count)? {
+            Recall::Record(record) => Ok(Some(record.pin(&mut side.pins))),
+            Recall::Gone(next) => {
+                self.pass_expired(side, (next - span.first).min(span.count));
+                Ok(None)
+            }
+        }
     }
 
     /// Steps over `count` messages that were looked at.
@@ -719,26 +723,28 @@ impl Lane {
             {
                 side.begin_catch_up(&self.log);
             }
-            let told = side.told;
-            let Some(catch_up) = &mut side.catch_up else {
-                let is_empty = side.expired == 0 && side.queue.is_empty(&self.log);
+            let ReadSide { catch_up, queue, recalled, told, expired, .. } = side;
+            let Some(catch_up) = catch_up else {
+                let is_empty = *expired == 0 && queue.is_empty(&self.log);
                 return if is_empty { Look::Nothing } else { Look::Something };
             };
             loop {
-                if catch_up.at < catch_up.taken.len() {
+                if catch_up.left() > 0 {
                     return Look::Something;
                 }
                 let cursor = self.settled_cursor();
-                if catch_up.is_over || self.expired_unread.load(Ordering::Acquire) > told {
+                if catch_up.is_over || self.expired_unread.load(Ordering::Acquire) > *told {
                     return Look::Something;
                 }
                 let head = self.log.head();
                 if cursor == head {
                     return Look::CaughtUp;
                 }
-                catch_up.taken.clear();
-                catch_up.at = 0;
-                self.take_from_log(catch_up, cursor, head, interest, context);
+                let scanned = self.scan_log(catch_up, recalled, (cursor, head), interest, context);
+                if scanned.is_err() {
+                    // For `next` to tell.
+                    return Look::Something;
+                }
             }
         })
     }
@@ -894,15 +900,12 @@ impl Lane {
                 side.catch_up = None;
                 return Next::Lagged(lost);
             }
-            if let Some(&address) = catch_up.taken.get(catch_up.at) {
-                catch_up.at += 1;
-                self.counted.buffered.set((catch_up.taken.len() - catch_up.at) as u64);
+            if let Some(address) = catch_up.pop() {
+                self.counted.buffered.set(catch_up.left() as u64);
                 side.pins.add(address);
                 self.count_delivery(address);
                 return Next::Record(address);
             }
-            catch_up.taken.clear();
-            catch_up.at = 0;
             let cursor = self.settled_cursor();
             let lost = self.untold(side.told);
             if lost > 0 {
@@ -913,7 +916,11 @@ impl Lane {
             if cursor == head {
                 return Next::CaughtUp;
             }
-            self.take_from_log(catch_up, cursor, head, interest, context);
+            let recalled = &mut side.recalled;
+            let scanned = self.scan_log(catch_up, recalled, (cursor, head), interest, context);
+            if let Err(fault) = scanned {
+                return Next::Failed(fault);
+            }
         }
     }
 
@@ -937,46 +944,39 @@ impl Lane {
     }
 
     /// Takes what is wanted of `cursor..` from the log, unless it expires meanwhile.
-    fn take_from_log(
+    fn scan_log(
         &self,
         catch_up: &mut CatchUp,
-        cursor: u64,
-        head: u64,
+        recalled: &mut Recalled,
+        (cursor, head): (u64, u64),
         interest: &Interest,
         context: &Arc<Context>,
-    ) {
-        let mut next = cursor;
-        let mut candidates = Vec::new();
-        {
-            let pinned = epoch::pin();
-            while next < head.min(cursor + SCAN_BATCH) {
-                let Some(record) = self.log.pinned_record(next, &pinned) else { break };
-                if catch_up.scan.matches(record, interest, context) {
-                    let Some(kept) = self.log.keep(next, &pinned) else { break };
-                    candidates.push((next, kept));
-                }
-                next += 1;
-            }
-        }
-        // Unpinned: while a filter runs, what others let go must not wait for it.
-        let mut undeferred = 0;
-        for (sequence, kept) in candidates {
-            if interest.selects(kept.record(), context) {
-                catch_up.taken.push(kept.into_address());
-                undeferred += u64::from(sequence >= self.began_at);
-            }
-        }
+    ) -> Result<(), StoreFault> {
+        let span = (cursor, head);
+        let scanned = catch_up.scan(&self.log, recalled, span, self.began_at, interest, context)?;
+        let Scanned { next, expired, recent } = scanned;
         // SYNC cursor-moved: pairs with `expire`, which wins where this fails.
         let swap = self.cursor.compare_exchange(cursor, next, Ordering::AcqRel, Ordering::Acquire);
-        if swap.is_ok() {
-            self.counted.undeferred.add(undeferred);
-            self.counted.buffered.set(catch_up.taken.len() as u64);
-            self.counted.replayed.add(catch_up.taken.len() as u64 - undeferred);
-        } else {
-            for address in catch_up.taken.drain(..) {
-                Chunk::of(address).release(1);
-            }
+        if swap.is_err() {
+            catch_up.clear();
+            return Ok(());
         }
+        if expired > 0 {
+            self.lose(expired);
+        }
+        let taken = catch_up.left() as u64;
+        self.counted.undeferred.add(recent);
+        self.counted.buffered.set(taken);
+        self.counted.replayed.add(taken - recent);
+        Ok(())
+    }
+
+    /// So many records were removed from what backs the log before the reader came to them. Those of
+    /// a whole stretch are all told: nobody knows any more which of them it wanted.
+    #[cold]
+    fn lose(&self, removed: u64) {
+        self.counted.undeferred.add(removed.min(self.deferred_left()));
+        self.expired_unread.fetch_add(removed, Ordering::Release);
     }
 
     /// The records below `end` expire: counts those that a catching-up reader has not taken.
@@ -1058,6 +1058,8 @@ impl Lane {
                 // A lossy ring is empty now and holds its capacity.
                 WriteQueue::Lossy(_) => 1,
             };
+            // What has left memory, the reader takes.
+            let room = if cursor < self.log.low() { 0 } else { room };
             if side.state != LaneState::CatchingUp || gap > room {
                 return side.state != LaneState::CatchingUp;
             }
@@ -1119,10 +1121,7 @@ impl Lane {
     fn drop_queued(&self, side: &mut ReadSide) -> u64 {
         let mut dropped = 0;
         if let Some(catch_up) = side.catch_up.take() {
-            for address in &catch_up.taken[catch_up.at..] {
-                side.pins.add(*address);
-                dropped += 1;
-            }
+            dropped += catch_up.leave_to(&mut side.pins);
         }
         loop {
             match side.queue.look(u64::MAX, &self.log) {

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// Names one delivery of one message to one subscription: by it, the message can be settled from
-/// anywhere. Opaque; as text it has 48 characters of `[0-9a-f]`.
+/// anywhere. Opaque; as text it has 48 characters of `[0-9a-f]`, and as bytes there are 24.
 ///
 /// ```
 /// use slipring::AckId;
@@ -26,25 +26,44 @@ pub struct AckId {
 impl AckId {
     const BYTES: usize = 24;
 
-    fn to_bytes(self) -> [u8; Self::BYTES] {
+    /// As bytes, for [`from_bytes`](Self::from_bytes).
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..8].copy_from_slice(&self.epoch.to_be_bytes());
         bytes[8..16].copy_from_slice(&self.sequence.to_be_bytes());
         bytes[16..20].copy_from_slice(&self.generation.to_be_bytes());
         bytes[20..22].copy_from_slice(&self.shard.to_be_bytes());
-        let check = check(&bytes[..22]);
-        bytes[22..].copy_from_slice(&check.to_be_bytes());
+        let (numbers, place) = bytes.split_at_mut(22);
+        place.copy_from_slice(&check(numbers).to_be_bytes());
         bytes
+    }
+
+    /// The id that [`to_bytes`](Self::to_bytes) has given.
+    ///
+    /// # Errors
+    /// [`InvalidAckId`], with a position behind the last byte: they are damaged.
+    pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Result<Self, InvalidAckId> {
+        let number = |range: std::ops::Range<usize>| {
+            bytes[range].iter().fold(0_u64, |number, &byte| number << 8 | u64::from(byte))
+        };
+        let id = Self {
+            epoch: number(0..8),
+            sequence: number(8..16),
+            generation: number(16..20) as u32,
+            shard: number(20..22) as u16,
+        };
+        if id.to_bytes() == bytes { Ok(id) } else { Err(InvalidAckId { position: Self::BYTES }) }
     }
 }
 
 /// Tells a damaged id from one of ours (Fletcher, 1982). It is no signature.
 fn check(bytes: &[u8]) -> u16 {
-    let (low, high) = bytes.iter().fold((1_u16, 0_u16), |(low, high), &byte| {
-        let low = (low + u16::from(byte)) % 255;
-        (low, (high + low) % 255)
+    // 22 bytes are far from an overflow, so the remainders may wait.
+    let (low, high) = bytes.iter().fold((1_u32, 0_u32), |(low, high), &byte| {
+        let low = low + u32::from(byte);
+        (low, high + low)
     });
-    high << 8 | low
+    ((high % 255) * 256 + low % 255) as u16
 }
 
 impl fmt::Display for AckId {
@@ -85,17 +104,7 @@ impl FromStr for AckId {
         if text.len() > position {
             return Err(InvalidAckId { position });
         }
-        let number = |range: std::ops::Range<usize>| {
-            bytes[range].iter().fold(0_u64, |number, &byte| number << 8 | u64::from(byte))
-        };
-        let id = Self {
-            epoch: number(0..8),
-            sequence: number(8..16),
-            generation: number(16..20) as u32,
-            shard: number(20..22) as u16,
-        };
-        // Also refuses numbers that were written another way.
-        if id.to_bytes() == bytes { Ok(id) } else { Err(InvalidAckId { position }) }
+        Self::from_bytes(bytes).map_err(|_| InvalidAckId { position })
     }
 }
 
@@ -134,6 +143,15 @@ mod tests {
             let text = id.to_string();
             prop_assert!(text.len() <= 64);
             prop_assert_eq!(text.parse(), Ok(id));
+            prop_assert_eq!(AckId::from_bytes(id.to_bytes()), Ok(id));
+        }
+
+        #[test]
+        fn one_bit_changed_in_its_bytes_is_found(epoch: u64, sequence: u64, bit in 0usize..192) {
+            let id = AckId { epoch, sequence, generation: 7, shard: 1 };
+            let mut bytes = id.to_bytes();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            prop_assert_eq!(AckId::from_bytes(bytes), Err(InvalidAckId { position: 24 }));
         }
 
         #[test]

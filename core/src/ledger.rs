@@ -21,7 +21,8 @@ use crate::index::Index;
 use crate::settled::Settled;
 use crate::slab::{Lease, LeaseState, Slab, Slot};
 use crate::wheel::{LISTS, Wheel};
-use std::collections::{BTreeSet, HashMap};
+use roaring::RoaringTreemap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 /// Leases in the order in which they were given, and expire.
@@ -74,6 +75,17 @@ pub struct Grant {
     pub attempt: u32,
 }
 
+/// What is settled, and how often the rest was delivered.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Position {
+    /// Below it everything is settled.
+    pub floor: u64,
+    /// Settled above that.
+    pub settled: RoaringTreemap,
+    /// Of messages that were delivered and are not settled: the number of their next delivery.
+    pub attempts: BTreeMap<u64, u16>,
+}
+
 /// The lease is over: the message is settled, or has been or may be given to somebody anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "internal")]
@@ -95,6 +107,50 @@ impl Ledger {
             wheel: Wheel::default(),
             keys: HashMap::new(),
             leased: 0,
+        }
+    }
+
+    /// The ledger that had this [position](Self::position): what was not settled is due, in order.
+    /// `key` tells the ordering keys of those messages, in order.
+    pub fn restored(position: Position, mut key: impl FnMut(u64) -> u32) -> Self {
+        let Position { floor, settled, attempts } = position;
+        let mut ledger = Self::new(floor);
+        ledger.settled = Settled::with(floor, settled);
+        let tried = attempts.last_key_value().map_or(floor, |(last, _)| last + 1);
+        ledger.next = ledger.settled.end().max(tried);
+        for sequence in ledger.floor()..ledger.next {
+            if ledger.settled.contains(sequence) {
+                continue;
+            }
+            let mut lease = Lease::new(sequence, key(sequence), LeaseState::Waiting);
+            lease.generation = 0;
+            lease.attempts = attempts.get(&sequence).map_or(0, |next| next.saturating_sub(1));
+            let slot = ledger.insert(lease);
+            ledger.slab.append(DUE, slot);
+            if lease.attempts > 0 {
+                ledger.fail(lease.key, sequence);
+            }
+        }
+        ledger
+    }
+
+    /// What must be known of it for another to go on where it is.
+    pub fn position(&self) -> Position {
+        let tried = self.slab.iter().filter(|lease| lease.attempts > 0);
+        // Whoever has a message now has had it, whatever becomes of the process.
+        let attempts = tried.map(|lease| (lease.sequence, lease.attempts.saturating_add(1)));
+        Position {
+            floor: self.floor(),
+            settled: self.settled.sparse(),
+            attempts: attempts.collect(),
+        }
+    }
+
+    /// All below `sequence` has been looked at: what was not taken is not wanted.
+    pub fn pass(&mut self, sequence: u64) {
+        if sequence > self.next {
+            self.settled.settle_all(self.next..sequence);
+            self.next = sequence;
         }
     }
 
@@ -232,6 +288,18 @@ impl Ledger {
         }
     }
 
+    /// Hints that the messages at these sequences will be settled soon, the nearer one sooner: what is
+    /// settled in no order waits for memory at each otherwise.
+    #[inline]
+    pub fn expect(&self, near: Option<u64>, far: Option<u64>) {
+        if let Some(far) = far {
+            self.by_sequence.fetch(far);
+        }
+        if let Some(slot) = near.and_then(|near| self.by_sequence.get(near)) {
+            self.slab.fetch(slot);
+        }
+    }
+
     /// Settles the message at `sequence`, whoever has it. False if it was settled, or never taken.
     pub fn settle(&mut self, sequence: u64) -> bool {
         self.remove(sequence)
@@ -259,6 +327,24 @@ impl Ledger {
         // What is due now need not wait for the end of this tick.
         let at = if due <= now { whole_ms(now) } else { tick_after(due) };
         self.put_off(slot, whole_ms(now), at);
+        Ok(())
+    }
+
+    /// Gives a lease back whose message nobody has seen: the attempt does not count.
+    ///
+    /// # Errors
+    /// [`Stale`], if the lease is over at `now`.
+    pub fn return_unread(
+        &mut self,
+        grant: Grant,
+        now: Duration,
+        due: Duration,
+    ) -> Result<(), Stale> {
+        self.nack(grant.sequence, grant.generation, now, due)?;
+        if let Some(slot) = self.find(grant.sequence) {
+            let lease = self.slab.get_mut(slot);
+            lease.attempts = lease.attempts.saturating_sub(1);
+        }
         Ok(())
     }
 

@@ -85,7 +85,9 @@ impl DeadLetters {
         };
         let result = self.send_back(letter, topic);
         self.registry.cleared.unclaim(place, result.is_ok());
-        result.map(|()| true)
+        result?;
+        self.registry.note_cleared(place)?;
+        Ok(true)
     }
 
     /// The same for all letters in the list; how many were sent back.
@@ -105,17 +107,22 @@ impl DeadLetters {
     }
 
     /// Takes all letters out of the list; how many.
-    pub fn purge(&self) -> u64 {
+    ///
+    /// # Errors
+    /// [`PublishError::Store`], if that could not be noted: after a crash they may be in the list
+    /// again.
+    pub fn purge(&self) -> Result<u64, PublishError> {
         let letters = self.list(usize::MAX);
         let places = letters.iter().map(|letter| place_of(&letter.view()));
         let mut purged = 0;
         for place in places {
             if self.registry.cleared.claim(place) {
                 self.registry.cleared.unclaim(place, true);
+                self.registry.note_cleared(place)?;
                 purged += 1;
             }
         }
-        purged
+        Ok(purged)
     }
 
     fn redrive_these(&self, letters: Vec<OwnedMessage>) -> Result<u64, PublishError> {
@@ -147,20 +154,28 @@ impl DeadLetters {
         }
         let Some(entry) = registry.find_topic(&self.topic) else { return Vec::new() };
         let mut letters = Vec::new();
+        let wanted = |message: &Message<'_>| {
+            message.attribute(DEAD_LETTER_SUBSCRIPTION).is_some()
+                && !registry.cleared.has(place_of(message))
+                && wanted(message)
+        };
         for partition in &entry.partitions {
             let log = &registry.engine.shards[partition.shard].log;
+            let context = &registry.engine.context;
+            if let Some(backing) = log.backing() {
+                let of_partition = backing.messages_of(partition.id, context);
+                letters.extend(
+                    of_partition.filter(|letter| wanted(&letter.view())).take(most - letters.len()),
+                );
+                continue;
+            }
             for sequence in log.low()..log.head() {
                 if letters.len() == most {
                     return letters;
                 }
-                let context = &registry.engine.context;
-                let letter = log.keep_message_if(sequence, context, |message| {
-                    message.partition() == partition.id
-                        && message.attribute(DEAD_LETTER_SUBSCRIPTION).is_some()
-                        && wanted(message)
-                });
-                let listed = |place: &OwnedMessage| !registry.cleared.has(place_of(&place.view()));
-                letters.extend(letter.filter(listed));
+                letters.extend(log.keep_message_if(sequence, context, |message| {
+                    message.partition() == partition.id && wanted(message)
+                }));
             }
         }
         letters

@@ -11,6 +11,9 @@
 //! [`Overflow`] policy says. Whatever is lost is counted, exactly, and told: see
 //! [`RecvError::Lagged`], [`SubscriptionBuilder::on_lagged`], [`Receipt`], [`Metrics`].
 //!
+//! A broker is in memory ([`Broker::in_memory`]), or has a directory ([`Broker::open`]): then what was
+//! published and settled outlives the process.
+//!
 //! The README has the tour; `docs/ARCHITECTURE.md` follows a message through the code.
 #![cfg_attr(
     slipring_loom,
@@ -33,11 +36,16 @@ mod acks;
 mod agenda;
 #[cfg(not(slipring_loom))]
 mod alarm;
+#[cfg(not(slipring_loom))]
+mod archive;
+#[cfg_attr(slipring_loom, path = "backing_none.rs")]
+mod backing;
 mod backoff;
 mod baton;
 mod breaker;
 #[cfg(not(slipring_loom))]
 mod broker;
+mod catch_up;
 mod chunk;
 mod clock;
 mod config;
@@ -45,16 +53,22 @@ mod contain;
 #[cfg(not(slipring_loom))]
 mod dead_letter;
 mod dedup;
+#[cfg(not(slipring_loom))]
+mod durable;
+mod errands;
 mod error;
 mod event;
 pub mod filter;
 mod followers;
 mod fork;
+mod fs;
 mod handled;
 mod idle;
 mod inbox;
 mod index;
 mod interest;
+#[cfg(not(slipring_loom))]
+mod keeper;
 mod kept;
 mod kind;
 mod lane;
@@ -71,6 +85,7 @@ mod message;
 mod metrics;
 #[cfg(slipring_loom)]
 mod model;
+mod origin;
 mod outcome;
 mod overlay;
 mod pages;
@@ -81,6 +96,10 @@ mod prefetch;
 #[cfg(not(slipring_loom))]
 mod publisher;
 mod queue;
+#[cfg(not(slipring_loom))]
+mod receipt;
+#[cfg(not(slipring_loom))]
+mod receiver;
 mod recent;
 #[cfg(not(slipring_loom))]
 mod registry;
@@ -95,11 +114,23 @@ mod shard;
 mod slab;
 mod snapshot;
 #[cfg(not(slipring_loom))]
+pub mod store;
+/// Of the store, the models have the group commit alone.
+#[cfg(slipring_loom)]
+pub mod store {
+    mod commit;
+    /// For the models.
+    pub mod internals {
+        pub use super::commit::{Commit, Mark};
+    }
+}
+#[cfg(not(slipring_loom))]
 mod subscribe;
 #[cfg(not(slipring_loom))]
 mod subscription;
 mod sync;
 mod table;
+mod tally;
 mod threads;
 mod topic;
 mod tree;
@@ -112,13 +143,15 @@ mod worker;
 
 #[cfg(not(slipring_loom))]
 pub use acker::Acker;
+#[cfg(not(slipring_loom))]
+pub use archive::OpenError;
 pub use backoff::Backoff;
 pub use breaker::BreakerState;
 #[cfg(not(slipring_loom))]
 pub use broker::{Broker, BrokerBuilder, PartitionDescription, TopicDescription};
 pub use clock::{Clock, TestClock};
 pub use config::{
-    CircuitBreaker, DeliveryMode, Overflow, Sequencer, Start, WaitStrategy, WhenFull,
+    CircuitBreaker, DeliveryMode, Overflow, Sequencer, Start, TopicConfig, WaitStrategy, WhenFull,
 };
 #[cfg(not(slipring_loom))]
 pub use dead_letter::{
@@ -128,7 +161,7 @@ pub use dead_letter::{
 pub use dedup::Deduplicator;
 pub use error::{
     AckError, ConfigError, InvalidFilter, InvalidMessage, InvalidName, NameRule, PublishError,
-    RecvError, SeekError, SubscribeError, TryRecvError,
+    RecvError, SeekError, StoreFault, SubscribeError, TryRecvError,
 };
 pub use filter::{Filter, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
 pub use handled::{Handled, HandlerResult};
@@ -141,7 +174,9 @@ pub use message::{Attributes, Message, MessageId, NewMessage, OwnedMessage};
 #[cfg(not(slipring_loom))]
 pub use metrics::{Metrics, ShardMetrics, SubscriptionMetrics, TopicMetrics};
 #[cfg(not(slipring_loom))]
-pub use publisher::{BatchError, BatchReceipt, CommitError, Loan, Receipt, Ticket, Topic};
+pub use publisher::{CommitError, Loan, Ticket, Topic};
+#[cfg(not(slipring_loom))]
+pub use receipt::{BatchError, BatchReceipt, Receipt};
 #[cfg(not(slipring_loom))]
 pub use registry::CloseReport;
 #[cfg(not(slipring_loom))]
@@ -163,6 +198,7 @@ pub mod internals {
     pub use crate::chunk::{
         Appender, CHUNK_BYTES, Chunk, Claim, ClaimArea, FIRST_RECORD, Pins, Pool,
     };
+    pub use crate::fs::*;
     pub use crate::interest::{is_inside_filter, refusing_calls};
     pub use crate::kind::{ErrorKind, Kind};
     pub use crate::ledger::{Grant, Ledger, Stale};
@@ -173,6 +209,8 @@ pub mod internals {
     pub use crate::runs::Span;
     pub use crate::settled::Settled;
     pub use crate::snapshot::Snapshot;
+    #[cfg(not(slipring_loom))]
+    pub use crate::store::{cursor::*, cursor_file::*, cursor_journal::*, meta::*, meta_db::*};
     pub use crate::wait::{WaitCell, Waiter};
     /// The ring of `DropOldest`.
     pub mod lossy {

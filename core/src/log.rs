@@ -20,7 +20,10 @@
 
 #![expect(unsafe_code, reason = "records behind an epoch pin")]
 
+use crate::backing::{Backing, Recall, Recalled};
 use crate::chunk::{CHUNK_BYTES, Chunk, FIRST_RECORD};
+use crate::error::StoreFault;
+use crate::kept::KeptRecord;
 use crate::message::{Context, Message, OwnedMessage, Record};
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, CachePadded, Ordering, epoch};
 use std::collections::VecDeque;
@@ -44,6 +47,8 @@ pub struct Log {
     /// Whether a reader that follows the log has begun to wait.
     alert: CachePadded<AtomicBool>,
     pages: Box<[OnceLock<Box<[AtomicUsize]>>]>,
+    /// Where its records are also when they have expired here.
+    backing: Option<Backing>,
 }
 
 /// Where the log ends.
@@ -78,7 +83,19 @@ impl Log {
         self.head.latest.load(Ordering::Acquire)
     }
 
-    /// The oldest sequence that is retained.
+    /// What has the records that have expired here.
+    #[inline]
+    pub(crate) fn backing(&self) -> Option<&Backing> {
+        self.backing.as_ref()
+    }
+
+    /// The oldest sequence that can be read, here or from what backs the log.
+    #[inline]
+    pub(crate) fn oldest(&self) -> u64 {
+        self.backing().map_or_else(|| self.low(), Backing::low)
+    }
+
+    /// The oldest sequence that is retained in memory.
     #[inline]
     pub fn low(&self) -> u64 {
         // SYNC slot-reused: pairs with LogWriter::expire.
@@ -144,20 +161,32 @@ impl Log {
         let address = self.record(sequence, pinned)?;
         // Not expired when it was looked up, so the log's token is not given back while pinned.
         Chunk::of(address).grant(1);
-        Some(KeptRecord(address))
+        Some(KeptRecord::of(address))
     }
 
     /// The message at `sequence`, which is below a `head` that was read before, kept; `None` if it
-    /// has expired.
+    /// has expired. Reads it back where it has left memory.
+    ///
+    /// # Errors
+    /// If that is not possible now.
     pub(crate) fn keep_message(
         &self,
         sequence: u64,
         context: &crate::sync::Arc<Context>,
-    ) -> Option<OwnedMessage> {
-        self.keep_message_if(sequence, context, |_| true)
+    ) -> Result<Option<OwnedMessage>, StoreFault> {
+        let kept = match (self.keep(sequence, &epoch::pin()), self.backing()) {
+            (None, Some(backing)) => {
+                match Recalled::default().take(backing, sequence, sequence + 1)? {
+                    Recall::Record(record) => Some(record),
+                    Recall::Gone(_) => None,
+                }
+            }
+            (kept, _) => kept,
+        };
+        Ok(kept.map(|record| Message { record: record.record(), context, lease: None }.keep()))
     }
 
-    /// The same, if it is as `wanted`.
+    /// The same of one that has not left memory, if it is as `wanted`.
     pub(crate) fn keep_message_if(
         &self,
         sequence: u64,
@@ -198,28 +227,6 @@ impl Log {
     }
 }
 
-/// A record in the log with a token of its chunk: it stays where it is, also when it has expired.
-#[derive(Debug)]
-pub(crate) struct KeptRecord(usize);
-
-impl KeptRecord {
-    pub(crate) fn record(&self) -> Record<'_> {
-        // SAFETY: the token keeps it.
-        unsafe { Record::at(self.0) }
-    }
-
-    /// The record's address; the token goes to the caller.
-    pub(crate) fn into_address(self) -> usize {
-        std::mem::ManuallyDrop::new(self).0
-    }
-}
-
-impl Drop for KeptRecord {
-    fn drop(&mut self) {
-        Chunk::of(self.0).release(1);
-    }
-}
-
 #[derive(Debug)]
 struct Retained {
     /// With one token, the log's.
@@ -244,6 +251,11 @@ pub struct LogWriter {
 impl LogWriter {
     /// A log for `budget` bytes of chunks, whose first sequence is `start`.
     pub fn new(budget: usize, start: u64) -> Self {
+        Self::backed(budget, start, None)
+    }
+
+    /// The same, with what has its records when they have expired.
+    pub(crate) fn backed(budget: usize, start: u64, backing: Option<Backing>) -> Self {
         let window = (budget / MIN_RECORD).max(4 * CHUNK_BYTES / MIN_RECORD).next_power_of_two();
         let log = Log {
             head: CachePadded::new(Head {
@@ -256,6 +268,7 @@ impl LogWriter {
             }),
             alert: CachePadded::new(AtomicBool::new(false)),
             pages: (0..window.div_ceil(PAGE)).map(|_| OnceLock::new()).collect(),
+            backing,
         };
         Self {
             mask: log.pages.len() * PAGE - 1,
@@ -294,6 +307,19 @@ impl LogWriter {
         let page = &self.log.pages[at / PAGE];
         let page = page.get().map_or_else(|| make_page(page), |page| &**page);
         &page[at % PAGE..]
+    }
+
+    /// The next `count` records, whose addresses are in [`slots`](Self::slots), where they lie one
+    /// behind the other.
+    #[cold]
+    pub(crate) fn unshown(&self, count: u64) -> &[u8] {
+        let at = self.address(self.next);
+        // SAFETY: whoever holds the baton has written them, into a chunk that it keeps.
+        unsafe {
+            let last = Record::at(self.address(self.next + count - 1));
+            let len = last.address() + last.bytes() - at;
+            std::slice::from_raw_parts(std::ptr::with_exposed_provenance(at), len)
+        }
     }
 
     /// Gives the next `count` sequences to the records whose addresses are in [`slots`](Self::slots),
@@ -339,6 +365,14 @@ impl LogWriter {
     pub fn retain(&mut self, chunk: Chunk, last: u64) {
         self.bytes += chunk.bytes();
         self.retained.push_back(Retained { chunk, last });
+    }
+
+    /// Lets go of what was retained for a record that is not shown after all.
+    pub(crate) fn withdraw(&mut self) {
+        if let Some(newest) = self.retained.pop_back_if(|newest| newest.last >= self.next) {
+            self.bytes -= newest.chunk.bytes();
+            newest.chunk.release(1);
+        }
     }
 
     /// Retains the chunk of a record that was claimed apart, and now has the sequence `last`.

@@ -21,7 +21,7 @@ use crate::error::{AckError, InvalidMessage};
 use crate::filter::same_bytes;
 use crate::lease::{AckId, Leased, Settle};
 use crate::prefetch;
-use crate::sync::{Arc, AtomicBool, AtomicUsize, Ordering, PlainArc, watched};
+use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, PlainArc, watched};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
@@ -32,10 +32,10 @@ const _: () = assert!(cfg!(target_endian = "little"), "records are little-endian
 /// Bytes of a record before its extension.
 pub(crate) const RECORD_HEADER: usize = 32;
 
-const HAS_KEY: u32 = 1 << 24;
-const HAS_ID: u32 = 1 << 25;
-const HAS_ATTRIBUTES: u32 = 1 << 26;
-const EXTENSION_MASK: u32 = (1 << 24) - 1;
+pub(crate) const HAS_KEY: u32 = 1 << 24;
+pub(crate) const HAS_ID: u32 = 1 << 25;
+pub(crate) const HAS_ATTRIBUTES: u32 = 1 << 26;
+pub(crate) const EXTENSION_MASK: u32 = (1 << 24) - 1;
 
 /// A message on its way in: everything is borrowed, so a refused publish takes nothing away.
 ///
@@ -221,6 +221,11 @@ pub(crate) struct Layout {
 impl Layout {
     fn extension(self) -> usize {
         (self.meta & EXTENSION_MASK) as usize * 8
+    }
+
+    /// Flags and the extension's length, as in the header.
+    pub(crate) fn meta(self) -> u32 {
+        self.meta
     }
 
     /// Bytes of the whole record, a multiple of 8.
@@ -500,6 +505,21 @@ impl<'a> Record<'a> {
         self.header().sequence_low
     }
 
+    /// Whether its topic does not want it any more.
+    pub(crate) fn has_expired(self, context: &Context) -> bool {
+        let entry = &context.partitions[self.partition() as usize];
+        // Relaxed: neither is late or early by anything that matters.
+        self.offset() < entry.low.load(Ordering::Relaxed)
+            || self.published_us() < entry.from_us.load(Ordering::Relaxed)
+    }
+
+    /// Its size, in bytes: to where the next one may begin.
+    pub(crate) fn bytes(self) -> usize {
+        let header = self.header();
+        let extension = (header.meta & EXTENSION_MASK) as usize * 8;
+        (RECORD_HEADER + extension + header.payload_len as usize).next_multiple_of(8)
+    }
+
     #[inline]
     pub(crate) fn payload(self) -> &'a [u8] {
         let header = self.header();
@@ -610,6 +630,18 @@ pub(crate) struct PartitionEntry {
     pub(crate) topic: PlainArc<str>,
     /// Whether its topic was deleted: its messages are not replayed any more.
     pub(crate) deleted: AtomicBool,
+    /// The oldest offset, and the oldest publish time, that its topic still wants: what is below is not
+    /// replayed either, also while it is still somewhere.
+    pub(crate) low: AtomicU64,
+    pub(crate) from_us: AtomicU64,
+}
+
+impl PartitionEntry {
+    pub(crate) fn new(topic: PlainArc<str>, deleted: bool) -> Self {
+        let (deleted, low, from_us) =
+            (AtomicBool::new(deleted), AtomicU64::new(0), AtomicU64::new(0));
+        Self { topic, deleted, low, from_us }
+    }
 }
 
 /// A message where it lies, in the memory of the log: reading it copies nothing.

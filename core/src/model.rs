@@ -12,7 +12,8 @@ use crate::interest::{Interest, Scan};
 use crate::lane::{Lane, Look, Next, Reader, Replay};
 use crate::log::Log;
 use crate::message::{self, Context, NewMessage, PartitionEntry, Record};
-use crate::shard::{Appended, FIRST_SEQUENCE, Memory, Partition, Routes, Shard, Stop, Waits};
+use crate::origin::{FIRST_SEQUENCE, Memory, Origin};
+use crate::shard::{Appended, Partition, Routes, Shard, Stop, Waits};
 use crate::snapshot::Snapshot;
 use crate::sync::{Arc, AtomicBool, current_thread, epoch, park, watched};
 use crate::topic::Pattern;
@@ -59,15 +60,13 @@ impl World {
         let pool = Pool::new(1 << 20);
         let topic: std::sync::Arc<str> = TOPIC.into();
         let context = Arc::new(Context { partitions: boxcar::Vec::new(), store: 1 });
-        context.partitions.push(PartitionEntry {
-            topic: std::sync::Arc::clone(&topic),
-            deleted: AtomicBool::new(false),
-        });
+        context.partitions.push(PartitionEntry::new(std::sync::Arc::clone(&topic), false));
         let routing = std::sync::Arc::new(Snapshot::new(Arc::new(Routes::new())));
         let when_full = if refuse { WhenFull::Refuse } else { WhenFull::Expire };
         let shard = Shard::new(
             0,
             Memory { budget, when_full, pool: &pool },
+            Origin::new(),
             Clock::default(),
             &context,
             &routing,
@@ -236,6 +235,7 @@ impl Consumer {
                     return Received::Message(read(address));
                 }
                 Next::Lagged(lost) => return Received::Lagged(lost),
+                Next::Failed(fault) => unreachable!("nothing backs a model's log: {fault}"),
                 Next::Empty => {
                     lane.release(reader);
                     lane.unpin(reader);

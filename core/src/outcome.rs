@@ -1,5 +1,6 @@
 //! What becomes of a publish.
 
+use crate::error::StoreFault;
 use crate::inbox::Inbox;
 use crate::lane::Lane;
 use crate::queue::Pushed;
@@ -38,11 +39,19 @@ pub(crate) struct Appended {
 pub(crate) enum Stop {
     /// A subscription that asked to be waited for has no room.
     Blocked(Arc<Inbox>, Arc<Lane>),
-    /// The memory budget is used up by messages that are still queued.
+    /// The memory budget is used up by messages that are still queued, or the disk is full.
     Full,
+    /// What backs the log did not take it.
+    Store(StoreFault),
     /// The system has no memory.
     NoMemory,
     /// The topic was deleted.
     Deleted,
     Closed,
+}
+
+impl From<StoreFault> for Stop {
+    fn from(fault: StoreFault) -> Self {
+        if fault == StoreFault::Full { Self::Full } else { Self::Store(fault) }
+    }
 }

@@ -4,98 +4,22 @@ use crate::alarm::Alarms;
 use crate::chunk::{Claim, Pool};
 use crate::clock::Clock;
 use crate::config::{Limits, Overflow};
-use crate::error::PublishError;
+use crate::error::{PublishError, StoreFault};
 use crate::fork::Generation;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::is_inside_filter;
 use crate::lane::Lane;
-use crate::message::{self, Context, Layout, MessageId, NewMessage};
+use crate::message::{self, Context, Layout, NewMessage};
+use crate::receipt::{BatchError, BatchReceipt, Receipt};
 use crate::sequencer::SequencerThread;
 use crate::shard::{Appended, Core, Outcome, Partition, Shard, Stop, Waits};
+use crate::store::{MessageStore, Retention};
 use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, current_thread, spin_loop, yield_now};
 use crate::wait::{WaitCell, Waiter};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-
-/// What became of a published message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Receipt {
-    /// Number of the partition, unique in the broker.
-    pub partition: u32,
-    /// Position in the partition.
-    pub offset: u64,
-    /// Whether it would survive a power cut. A broker in memory says `false`.
-    pub durable: bool,
-    /// Subscriptions that it was for.
-    pub matched: u64,
-    /// Of those, how many it was queued for.
-    pub enqueued: u64,
-    /// Messages that were dropped to the account of this publish: this one where a queue was full,
-    /// or older ones that it displaced.
-    pub dropped: u64,
-    store: u64,
-}
-
-impl Receipt {
-    /// The id derived from the message's place. A message that was given an id of its own has that
-    /// one instead.
-    pub fn id(&self) -> MessageId<'static> {
-        MessageId::derived(self.store, self.partition, self.offset)
-    }
-}
-
-/// What became of a batch. Messages of a batch to one partition have consecutive offsets unless
-/// others published between them while the batch waited for a full queue.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct BatchReceipt {
-    /// Messages published: always the first ones of the batch.
-    pub published: usize,
-    /// Partition and offset of the first, if any was published.
-    pub first: Option<(u32, u64)>,
-    /// Sum over the messages of the subscriptions that each was for.
-    pub matched: u64,
-    /// Of those, how often one was queued.
-    pub enqueued: u64,
-    /// Messages dropped to the account of this batch.
-    pub dropped: u64,
-}
-
-impl BatchReceipt {
-    fn add(&mut self, partition: u32, appended: &Appended) {
-        if appended.count > 0 && self.first.is_none() {
-            self.first = Some((partition, appended.first_offset));
-        }
-        self.published += appended.count;
-        self.matched += appended.outcome.matched;
-        self.enqueued += appended.outcome.enqueued;
-        self.dropped += appended.outcome.dropped;
-    }
-}
-
-/// A batch that ended early.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BatchError {
-    /// What was published before: the first `receipt.published` messages.
-    pub receipt: BatchReceipt,
-    /// Why the next one was not.
-    pub reason: PublishError,
-}
-
-impl fmt::Display for BatchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "after {} messages: {}", self.receipt.published, self.reason)
-    }
-}
-
-impl std::error::Error for BatchError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        Some(&self.reason)
-    }
-}
 
 /// What publishers share with the broker.
 #[derive(Debug)]
@@ -108,6 +32,8 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     pub(crate) generation: Generation,
     pub(crate) closed: AtomicBool,
+    /// Where messages are kept that outlive the process.
+    pub(crate) store: Option<Arc<dyn MessageStore>>,
     /// Wakes consumers for what becomes due by itself.
     pub(crate) alarms: Alarms,
     /// The sequencers' threads, which run as long as anything can be asked of a shard.
@@ -146,6 +72,25 @@ impl Engine {
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
     }
+
+    /// Waits until all that has been published to a shard may be acknowledged, as the store's policy
+    /// has it; whether it would survive a power cut.
+    fn commit(&self, shard: usize) -> Result<bool, PublishError> {
+        let Some(store) = &self.store else { return Ok(false) };
+        let upto = self.shards[shard].log.head();
+        let committed = store.commit(shard, upto).and_then(|()| store.bounds(shard));
+        let bounds = committed.map_err(|error| StoreFault::from(&error))?;
+        Ok(bounds.durable >= upto)
+    }
+
+    /// Waits until all that has been published to a shard survives a power cut, if there is a store
+    /// that can do that.
+    pub(crate) fn sync(&self, shard: usize) -> Result<bool, StoreFault> {
+        let Some(store) = &self.store else { return Ok(false) };
+        let upto = self.shards[shard].log.head();
+        let durable = store.sync(shard, upto).map_err(|error| StoreFault::from(&error))?;
+        Ok(durable >= upto)
+    }
 }
 
 impl Drop for Engine {
@@ -165,11 +110,21 @@ pub(crate) struct TopicEntry {
     pub(crate) partitions: Box<[Partition]>,
     /// Where the next message without a key goes.
     turn: AtomicU64,
+    /// How long its messages are kept, where they outlive memory.
+    retention: Mutex<Retention>,
 }
 
 impl TopicEntry {
-    pub(crate) fn new(name: Arc<str>, partitions: Box<[Partition]>) -> Self {
-        Self { name, partitions, turn: AtomicU64::new(0) }
+    pub(crate) fn new(name: Arc<str>, partitions: Box<[Partition]>, retention: Retention) -> Self {
+        Self { name, partitions, turn: AtomicU64::new(0), retention: Mutex::new(retention) }
+    }
+
+    pub(crate) fn retention(&self) -> Retention {
+        *self.retention.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set_retention(&self, retention: Retention) {
+        *self.retention.lock().unwrap_or_else(PoisonError::into_inner) = retention;
     }
 
     /// The partition for a message with `key`: the same key goes to the same partition.
@@ -265,6 +220,12 @@ impl Topic {
         &self.entry.name
     }
 
+    /// Whether its messages go into a directory: then publishing may wait for the disk.
+    #[inline]
+    pub fn is_durable(&self) -> bool {
+        self.engine.store.is_some()
+    }
+
     /// Publishes one message.
     ///
     /// # Errors
@@ -274,7 +235,8 @@ impl Topic {
         self.publish_one(&message.into(), Patience::Until(Limit::NONE))
     }
 
-    /// Publishes one message without ever waiting.
+    /// Publishes one message without ever waiting: not for a sync either, so that the receipt does not
+    /// say that it is durable.
     ///
     /// # Errors
     /// [`PublishError::WouldBlock`] if a subscription with [`Overflow::Block`] has no room, or
@@ -324,8 +286,8 @@ impl Topic {
         Limit { deadline: timeout.map(|timeout| self.deadline(timeout)), go_on: Some(go_on) }
     }
 
-    /// Publishes one message and returns when it is as durable as the store makes it: in memory
-    /// that is at once.
+    /// Publishes one message and returns when it survives a power cut, whatever the store's policy.
+    /// In memory that is at once, and the receipt says that it does not.
     ///
     /// # Errors
     /// As [`publish`](Self::publish).
@@ -333,7 +295,15 @@ impl Topic {
         &self,
         message: impl Into<NewMessage<'m>>,
     ) -> Result<Receipt, PublishError> {
-        self.publish(message)
+        let message = message.into();
+        let receipt = self.publish_one(&message, Patience::Until(Limit::NONE))?;
+        if receipt.durable || self.engine.store.is_none() {
+            return Ok(receipt);
+        }
+        let partitions = self.entry.partitions.iter();
+        let shard = partitions.filter(|partition| partition.id == receipt.partition);
+        let durable = shard.map(|partition| self.engine.sync(partition.shard));
+        Ok(Receipt { durable: durable.collect::<Result<Vec<_>, _>>()?.contains(&true), ..receipt })
     }
 
     /// Publishes messages in order. One call costs little more than one publish, whatever the
@@ -438,7 +408,7 @@ impl Topic {
                 Some(stop) => Err(stop.into()),
             });
         });
-        Ok(Ticket { slot, engine })
+        Ok(Ticket { slot, engine, shard })
     }
 
     /// Publishes a message of the broker's own, which may have more attributes than a user's.
@@ -457,7 +427,18 @@ impl Topic {
             let mut total = BatchReceipt::default();
             appended = self.wait_and_append(partition, messages, patience, appended, &mut total)?;
         }
-        Ok(self.receipt(partition, appended.first_offset, appended.outcome))
+        self.committed(partition, &appended)
+    }
+
+    /// The receipt of what has been published, when it may be given.
+    fn committed(
+        &self,
+        partition: &Partition,
+        appended: &Appended,
+    ) -> Result<Receipt, PublishError> {
+        let durable = self.engine.commit(partition.shard)?;
+        let receipt = self.receipt(partition, appended.first_offset, appended.outcome);
+        Ok(Receipt { durable, ..receipt })
     }
 
     /// The receipt is made from registers where the message takes the short path: one that is
@@ -508,7 +489,11 @@ impl Topic {
             let mut total = BatchReceipt::default();
             appended = self.wait_and_append(partition, messages, patience, appended, &mut total)?;
         }
-        Ok(self.receipt(partition, appended.first_offset, appended.outcome))
+        match patience {
+            Patience::Until(_) => self.committed(partition, &appended),
+            // It does not wait for the disk either.
+            Patience::None => Ok(self.receipt(partition, appended.first_offset, appended.outcome)),
+        }
     }
 
     #[inline(always)]
@@ -528,8 +513,11 @@ impl Topic {
         NewMessage::check_all(messages, &self.engine.limits)
             .map_err(|invalid| failed(total, invalid.into()))?;
         let mut rest = messages;
+        // A bit for each shard that was published to.
+        let mut shards = 0_u64;
         while let Some(first) = rest.first() {
             let partition = self.entry.partition(first.key);
+            shards |= 1 << partition.shard;
             // With several partitions, each message finds its own.
             let run = if self.entry.partitions.len() == 1 { rest } else { &rest[..1] };
             let appended = self
@@ -544,6 +532,15 @@ impl Topic {
                 result.map_err(|reason| failed(total, reason))?;
             }
             rest = &rest[run.len()..];
+        }
+        if self.engine.store.is_some() && matches!(patience, Patience::Until(_)) {
+            let mut all = true;
+            while shards != 0 {
+                let durable = self.engine.commit(shards.trailing_zeros() as usize);
+                all &= durable.map_err(|reason| failed(total, reason))?;
+                shards &= shards - 1;
+            }
+            total.durable = all;
         }
         Ok(total)
     }
@@ -684,6 +681,7 @@ impl From<Stop> for PublishError {
         match stop {
             Stop::Blocked(..) => Self::WouldBlock,
             Stop::Full => Self::Full,
+            Stop::Store(fault) => Self::Store(fault),
             Stop::NoMemory => Self::NoMemory,
             Stop::Deleted => Self::TopicDeleted,
             Stop::Closed => Self::Closed,
@@ -744,7 +742,10 @@ impl Loan {
             }
             return match appended.stop.take() {
                 Some(stop) => Err(CommitError { reason: stop.into(), loan: self }),
-                None => Ok(self.topic.receipt(partition, appended.first_offset, appended.outcome)),
+                None => match self.topic.committed(partition, &appended) {
+                    Ok(receipt) => Ok(receipt),
+                    Err(reason) => Err(CommitError { reason, loan: self }),
+                },
             };
         }
     }
@@ -828,6 +829,7 @@ impl Drop for Promise {
 pub struct Ticket {
     slot: Arc<TicketSlot>,
     engine: Arc<Engine>,
+    shard: usize,
 }
 
 impl fmt::Debug for Ticket {
@@ -837,7 +839,7 @@ impl fmt::Debug for Ticket {
 }
 
 impl Ticket {
-    /// The receipt, if the message has been published.
+    /// The receipt, if the message has been published; it does not say that it is durable.
     ///
     /// # Errors
     /// Why it was not published.
@@ -852,7 +854,8 @@ impl Ticket {
     pub fn wait(self) -> Result<Receipt, PublishError> {
         loop {
             if let Some(result) = self.slot.result() {
-                return result;
+                let receipt = result?;
+                return Ok(Receipt { durable: self.engine.commit(self.shard)?, ..receipt });
             }
             self.engine.check()?;
             self.slot.ready.prepare(Waiter::this_thread());

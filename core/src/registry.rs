@@ -1,18 +1,24 @@
 //! The registry: what a broker knows of its topics and subscriptions, and how they come and go.
 
-use crate::acks::Acks;
+use crate::acks::{Acks, DeadLetterTopic, Terms};
+use crate::archive::Archive;
+use crate::backing::Recalled;
 use crate::clock::deadline_after;
-use crate::config::Start;
-use crate::dead_letter::Cleared;
-use crate::error::{ConfigError, PublishError, SubscribeError};
+use crate::config::{Start, TopicConfig};
+use crate::dead_letter::{self, Cleared};
+use crate::error::{ConfigError, PublishError, StoreFault, SubscribeError};
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::{Interest, Scan, is_inside_filter};
+use crate::keeper::Keeper;
+use crate::kept::KeptRecord;
 use crate::lane::Replay;
-use crate::message::{PartitionEntry, Record};
+use crate::log::Log;
+use crate::message::PartitionEntry;
 use crate::publisher::{Engine, Topic, TopicEntry};
+use crate::receiver::Receiver;
 use crate::shard::{Partition, Routes, Shard};
 use crate::snapshot::Snapshot;
-use crate::subscription::Receiver;
+use crate::store::Retention;
 use crate::sync::{Arc, AtomicBool, Ordering, epoch};
 use crate::threads;
 use crate::worker::{Task, Workers};
@@ -38,12 +44,15 @@ pub(crate) struct Registry {
     /// Whether a thread is merging the routes.
     pub(crate) merging: AtomicBool,
     pub(crate) cleared: Cleared,
+    /// What outlives the process, if anything does.
+    pub(crate) archive: Option<Archive>,
+    pub(crate) keeper: OnceLock<Keeper>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) auto_create: bool,
-    pub(crate) partitions: usize,
+    pub(crate) topic: TopicConfig,
     pub(crate) workers: usize,
     pub(crate) pin_workers: Option<usize>,
 }
@@ -103,6 +112,9 @@ pub struct CloseReport {
     pub unsettled: u64,
     /// Whether a handler was still running. It runs to its end, and is then not called again.
     pub handler_running: bool,
+    /// What kept the store from being closed in order. What was acknowledged is on the disk as far
+    /// as the receipts said; what was settled last may be delivered again.
+    pub store: Option<StoreFault>,
 }
 
 impl Registry {
@@ -161,7 +173,7 @@ impl Registry {
         &self,
         control: &mut Control,
         name: &str,
-        partitions: usize,
+        config: TopicConfig,
     ) -> Result<Arc<TopicEntry>, ConfigError> {
         let engine = &self.engine;
         if engine.is_closed() {
@@ -170,19 +182,22 @@ impl Registry {
         if self.find_topic(name).is_some() {
             return Err(ConfigError::TopicExists);
         }
+        let (partitions, retention) = (config.partitions, Retention::of(config));
+        let first = engine.context.partitions.count();
+        let shards = engine.shards.len();
+        let place = |index| ((first + index) as u32, (control.next_shard + index) % shards);
+        let places: Vec<_> = (0..partitions).map(place).collect();
+        // Before anybody can publish to it.
+        self.keep_topic(name, &places, retention)?;
+        control.next_shard = (control.next_shard + partitions) % shards;
         let name: Arc<str> = name.into();
-        let partitions = (0..partitions)
-            .map(|_| {
-                let id = engine.context.partitions.push(PartitionEntry {
-                    topic: Arc::clone(&name),
-                    deleted: AtomicBool::new(false),
-                });
-                let shard = control.next_shard;
-                control.next_shard = (shard + 1) % engine.shards.len();
-                Partition::new(id as u32, shard, Arc::clone(&name))
-            })
-            .collect();
-        let entry = Arc::new(TopicEntry::new(Arc::clone(&name), partitions));
+        let partitions = places.into_iter().map(|(id, shard)| {
+            // Numbers are given under the control mutex alone, so it gets the one it was promised.
+            engine.context.partitions.push(PartitionEntry::new(Arc::clone(&name), false));
+            Partition::new(id, shard, Arc::clone(&name))
+        });
+        let partitions = partitions.collect();
+        let entry = Arc::new(TopicEntry::new(Arc::clone(&name), partitions, retention));
         self.topics_mut().insert(name, Arc::clone(&entry));
         Ok(entry)
     }
@@ -193,9 +208,30 @@ impl Registry {
         let entry = match self.find_topic(name) {
             Some(entry) => entry,
             // Under the control mutex nobody else is faster.
-            None => self.make_topic(&mut control, name, 1).map_err(|_| PublishError::Closed)?,
+            None => match self.make_topic(&mut control, name, self.settings.topic.partitions(1)) {
+                Ok(entry) => entry,
+                Err(ConfigError::Unavailable(error)) => return Err(error),
+                Err(_) => return Err(PublishError::Closed),
+            },
         };
         Ok(Topic::new(Arc::clone(&self.engine), entry))
+    }
+
+    /// What settles the messages of `inbox`, whose dead letters go to `dead_letters` or to a topic of
+    /// the subscription's own.
+    pub(crate) fn settled_by(
+        self: &Arc<Self>,
+        inbox: &Arc<Inbox>,
+        terms: Terms,
+        dead_letters: Option<&str>,
+    ) -> Arc<Acks> {
+        let topic = dead_letters.map_or_else(|| dead_letter::default_topic(inbox), str::to_owned);
+        let broker = Arc::downgrade(self);
+        let topic: Arc<DeadLetterTopic> = Arc::new(move || {
+            let broker = broker.upgrade().ok_or(PublishError::Closed)?;
+            broker.dead_letter_topic(&topic)
+        });
+        Arc::new(Acks::new(Arc::clone(inbox), Arc::clone(&self.engine), terms, topic))
     }
 
     /// Takes `inbox` out of the routes and out of what the broker knows.
@@ -297,6 +333,7 @@ impl Registry {
         }
         report.unreceived = inboxes.iter().map(|inbox| inbox.depth()).sum();
         report.unsettled = acks.iter().map(|acks| acks.unsettled()).sum();
+        report.store = self.close_archive().err();
         tracing::info!(?report, "broker closed");
         report
     }
@@ -357,7 +394,7 @@ impl Registry {
         acks: &Acks,
         start: Option<Start>,
         is_offline: bool,
-    ) -> Option<Succession> {
+    ) -> Result<Option<Succession>, StoreFault> {
         let interest = match start {
             Some(start) => start.limit(&inbox.interest, self.engine.clock.unix_us()),
             None => inbox.interest.again(),
@@ -365,11 +402,20 @@ impl Registry {
         let next = Arc::new(inbox.again(self.next_id(), interest));
         // Asks the filter, so no lock is held.
         let replays = start.map(|start| self.replays(&next, start));
+        // Written down first: if that fails, nothing has changed.
+        let moved = start.and_then(|start| {
+            let archive = self.archive.as_ref().filter(|_| acks.is_durable())?;
+            Some((archive.moving(), start, inbox.name.as_deref()?))
+        });
+        if let Some((_, start, name)) = &moved {
+            let floors = self.floors(replays.as_ref().and_then(Option::as_deref));
+            self.move_subscription(acks, name, *start, &floors)?;
+        }
         let mut control = self.control();
         if self.engine.is_closed() {
-            return None;
+            return Ok(None);
         }
-        let before = control.subscriptions.remove(&inbox.id)?;
+        let Some(before) = control.subscriptions.remove(&inbox.id) else { return Ok(None) };
         // Heads first: a shard that has no lane afterwards has had nothing below for it.
         let heads: Vec<u64> = self.engine.shards.iter().map(|shard| shard.log.head()).collect();
         let left = acks.hand_over();
@@ -394,7 +440,16 @@ impl Registry {
         acks.note_unsettled();
         // Its consumer may keep it for as long as it likes.
         self.engine.silence(inbox);
-        Some(Succession { acks, before: before.task })
+        drop(moved);
+        Ok(Some(Succession { acks, before: before.task }))
+    }
+
+    /// Where a subscription begins in each shard that begins with `replays`, or now.
+    pub(crate) fn floors(&self, replays: Option<&[Replay]>) -> Vec<u64> {
+        match replays {
+            Some(replays) => replays.iter().map(|replay| replay.cursor).collect(),
+            None => self.engine.shards.iter().map(|shard| shard.log.head()).collect(),
+        }
     }
 
     /// Ends an inbox that has had no consumer, and has no place in the routes any more.
@@ -407,7 +462,8 @@ impl Registry {
     /// without one, any other ends.
     pub(crate) fn leave(self: &Arc<Self>, inbox: &Arc<Inbox>, acks: Option<&Acks>) {
         match acks.filter(|_| inbox.name.is_some()) {
-            Some(acks) if self.succeed(inbox, acks, None, true).is_some() => {}
+            // Nothing is written down where it goes on where it was.
+            Some(acks) if matches!(self.succeed(inbox, acks, None, true), Ok(Some(_))) => {}
             _ => self.unroute(inbox),
         }
     }
@@ -452,10 +508,8 @@ impl Registry {
         };
         match start {
             Start::Now => None,
-            Start::Earliest | Start::Offset(_) => from(&|shard| shard.log.low()),
-            Start::Time(from_us) => {
-                from(&|shard| shard.log.first_where(|record| published_us(record) >= from_us))
-            }
+            Start::Earliest | Start::Offset(_) => from(&|shard| shard.log.oldest()),
+            Start::Time(from_us) => from(&|shard| first_at(&shard.log, from_us)),
             Start::Last(count) => {
                 // The last `count` of each shard, and of those the latest `count`. Where none of a
                 // shard is among them, all is older that was there before the search began.
@@ -494,37 +548,21 @@ impl Registry {
     ) -> Vec<(u64, u64)> {
         let mut found = Vec::new();
         let mut left = self.offsets_left(inbox, index);
-        let (low, mut next) = (shard.log.low(), head);
-        while found.len() < count && next > low && !left.is_empty() {
-            let end = low.max(next.saturating_sub(LAST_BATCH));
-            let mut candidates = Vec::new();
-            {
-                let pinned = epoch::pin();
-                while next > end && !left.is_empty() {
-                    next -= 1;
-                    let kept = shard.log.pinned_record(next, &pinned).and_then(|record| {
-                        let Some(left_of_it) = left.get_mut(&record.partition()) else {
-                            return Some(None);
-                        };
-                        *left_of_it = record.offset();
-                        if record.offset() == 0 {
-                            left.remove(&record.partition());
-                        }
-                        shard.log.keep(next, &pinned).map(Some)
-                    });
-                    match kept {
-                        Some(kept) => candidates.extend(kept.map(|kept| (next, kept))),
-                        // It has expired, and so has what was before.
-                        None => left.clear(),
-                    }
-                }
-            }
+        let mut next = head;
+        while found.len() < count && next > shard.log.oldest() && !left.is_empty() {
+            let start = shard.log.oldest().max(next.saturating_sub(LAST_BATCH));
+            let records = records_before(&shard.log, start, next);
+            next = start;
             // Unpinned: while a filter runs, what others let go must not wait for it.
-            for (sequence, kept) in candidates {
-                if found.len() < count
-                    && inbox.interest.selects(kept.record(), &self.engine.context)
-                {
-                    found.push((kept.record().published_us(), sequence));
+            for (sequence, kept) in records.into_iter().rev() {
+                let record = kept.record();
+                let Some(left_of_it) = left.get_mut(&record.partition()) else { continue };
+                *left_of_it = record.offset();
+                if record.offset() == 0 {
+                    left.remove(&record.partition());
+                }
+                if found.len() < count && inbox.interest.selects(record, &self.engine.context) {
+                    found.push((record.published_us(), sequence));
                 }
             }
         }
@@ -544,8 +582,32 @@ impl Registry {
     }
 }
 
-fn published_us(record: Record<'_>) -> u64 {
-    record.published_us()
+/// Records of `start..end` with their sequences, in order: those before the log's low end from what
+/// backs it, or else those from there on.
+fn records_before(log: &Log, start: u64, end: u64) -> Vec<(u64, KeptRecord)> {
+    let low = log.low();
+    if let Some(backing) = log.backing().filter(|_| start < low) {
+        let (mut records, mut at, mut recalled) = (Vec::new(), start, Recalled::default());
+        while at < end {
+            if backing.read(at..end, &mut recalled).is_err() {
+                break;
+            }
+            let (read, next, _) = recalled.take_all();
+            records.extend(read);
+            at = next;
+        }
+        return records;
+    }
+    let pinned = epoch::pin();
+    (start..end).filter_map(|sequence| Some((sequence, log.keep(sequence, &pinned)?))).collect()
+}
+
+/// The first sequence that was published at `time_us` or later.
+fn first_at(log: &Log, time_us: u64) -> u64 {
+    let first = log.first_where(|record| record.published_us() >= time_us);
+    let Some(backing) = log.backing().filter(|_| first == log.low()) else { return first };
+    // What cannot be read is told where it is received.
+    backing.sequence_at(time_us).unwrap_or_else(|_| log.oldest())
 }
 
 /// Makes the lanes of `inbox` with all batons held, and then calls `publish_route`.

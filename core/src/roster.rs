@@ -71,6 +71,12 @@ impl Broker {
     /// [`ConfigError::UnknownSubscription`].
     pub fn delete_subscription(&self, name: &str) -> Result<(), ConfigError> {
         self.inner.engine.check()?;
+        let acks = self.inner.control().find(name).and_then(|known| known.acks.clone());
+        if let Some(acks) = acks {
+            // Written down first: if that fails, nothing has changed.
+            let forgotten = self.inner.forget_subscription(name, &acks);
+            forgotten.map_err(PublishError::from)?;
+        }
         let mut control = self.inner.control();
         let id = control.find(name).map(|known| known.inbox.id);
         let known = id.and_then(|id| self.inner.forget(control, id));
@@ -107,7 +113,14 @@ impl Broker {
             }
             (Arc::clone(&known.inbox), acks)
         };
-        if self.inner.succeed(&inbox, &acks, Some(start), true).is_none() {
+        let sought = self.inner.succeed(&inbox, &acks, Some(start), true).map_err(|fault| {
+            // Nothing has changed: it may have a consumer again.
+            if let Some(known) = self.inner.control().subscriptions.get_mut(&inbox.id) {
+                known.is_offline = true;
+            }
+            PublishError::from(fault)
+        })?;
+        if sought.is_none() {
             if self.inner.engine.is_closed() {
                 return Err(ConfigError::Unavailable(PublishError::Closed));
             }

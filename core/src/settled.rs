@@ -28,6 +28,26 @@ impl Settled {
         Self { floor, above: RoaringTreemap::new(), end: floor }
     }
 
+    /// Everything below `floor` is settled, and what is in `above`.
+    pub fn with(floor: u64, above: RoaringTreemap) -> Self {
+        let end = above.max().map_or(floor, |last| last + 1).max(floor);
+        let mut settled = Self { floor, above, end };
+        settled.pass_settled();
+        settled
+    }
+
+    /// All that is settled above the floor.
+    pub fn sparse(&self) -> RoaringTreemap {
+        let mut sparse = self.above.clone();
+        sparse.remove_range(..self.floor);
+        sparse
+    }
+
+    /// Behind the highest sequence that is settled.
+    pub fn end(&self) -> u64 {
+        self.end.max(self.floor)
+    }
+
     /// Below it everything is settled; it itself is not.
     #[inline]
     pub fn floor(&self) -> u64 {

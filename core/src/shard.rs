@@ -10,11 +10,13 @@ use crate::baton::{Baton, Guarded};
 use crate::chunk::{Appender, CHUNK_BYTES, Claim, ClaimArea, FIRST_RECORD, Pool};
 use crate::clock::{Clock, Stamps};
 use crate::config::{Overflow, WhenFull};
+use crate::errands::Errands;
 use crate::followers::Followers;
 use crate::inbox::{Inbox, InboxState};
 use crate::lane::{Held, Lane, Replay};
 use crate::log::{Log, LogWriter};
 use crate::message::{self, Context, Layout, NewMessage, Place, Record};
+use crate::origin::{Memory, Origin};
 pub(crate) use crate::outcome::{Appended, Outcome, Stop};
 pub(crate) use crate::partition::Partition;
 use crate::partition::{PartitionState, Target, UNRESOLVED};
@@ -22,17 +24,18 @@ use crate::prefetch;
 use crate::queue::Pushed;
 use crate::runs::Span;
 use crate::snapshot::Snapshot;
-use crate::sync::{Arc, Counter, Ordering, PlainArc, light_fence};
+use crate::sync::{Arc, Ordering, PlainArc, light_fence};
+use crate::tally::ShardFigures;
 use crate::trie::Trie;
+use crate::waits::Room;
 pub(crate) use crate::waits::Waits;
-use arrayvec::ArrayVec;
 use std::collections::HashMap;
+
+/// Bytes of records that a chunk has room for.
+const CHUNK_ROOM: usize = CHUNK_BYTES - FIRST_RECORD;
 
 /// Messages that are pushed to a lane in one go.
 const GROUP: usize = 64;
-
-/// The sequence of a log's first record. The models begin where its low half wraps around.
-pub(crate) const FIRST_SEQUENCE: u64 = if cfg!(slipring_loom) { u32::MAX as u64 - 1 } else { 0 };
 
 /// The routing table: which subscription wants which topics.
 pub(crate) type Routes = Trie<Arc<Inbox>>;
@@ -46,33 +49,19 @@ pub(crate) struct Shard {
     pub(crate) figures: PlainArc<ShardFigures>,
 }
 
-/// The memory that a shard may use.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Memory<'a> {
-    pub(crate) budget: usize,
-    pub(crate) when_full: WhenFull,
-    pub(crate) pool: &'a Arc<Pool>,
-}
-
-/// Counted by the holder.
-#[derive(Debug, Default)]
-pub(crate) struct ShardFigures {
-    /// Records that have expired from memory.
-    pub(crate) expired: Counter,
-    /// Chunk bytes that the log retains.
-    pub(crate) retained_bytes: Counter,
-}
-
 impl Shard {
     pub(crate) fn new(
         index: usize,
         memory: Memory<'_>,
+        origin: Origin,
         clock: Clock,
         context: &Arc<Context>,
         routing: &PlainArc<Snapshot<Routes>>,
     ) -> Self {
         let Memory { budget, when_full, pool } = memory;
-        let writer = LogWriter::new(budget, FIRST_SEQUENCE);
+        // What is stored does not fill memory.
+        let when_full = if origin.backing.is_some() { WhenFull::Expire } else { when_full };
+        let writer = LogWriter::backed(budget, origin.sequence, origin.backing);
         let log = PlainArc::clone(writer.log());
         let figures = PlainArc::new(ShardFigures::default());
         let core = Core {
@@ -117,13 +106,6 @@ pub(crate) struct Core {
     figures: PlainArc<ShardFigures>,
 }
 
-/// Inboxes whose consumer is to be woken. As a rule they are few, and nothing is allocated.
-#[derive(Debug, Default)]
-pub(crate) struct Errands {
-    few: ArrayVec<Arc<Inbox>, 8>,
-    more: Vec<Arc<Inbox>>,
-}
-
 impl Guarded for Core {
     type Errands = Errands;
 
@@ -133,17 +115,11 @@ impl Guarded for Core {
     }
 
     fn take_errands(&mut self, errands: &mut Self::Errands) {
-        for inbox in self.errands.drain(..) {
-            if let Err(full) = errands.few.try_push(inbox) {
-                errands.more.push(full.element());
-            }
-        }
+        errands.extend(self.errands.drain(..));
     }
 
     fn run_errands(errands: Self::Errands) {
-        for inbox in errands.few.into_iter().chain(errands.more) {
-            inbox.arrivals.wake();
-        }
+        errands.run();
     }
 }
 
@@ -388,6 +364,11 @@ impl Core {
                 match self.write_group(partition, state, following, rest, waits, now_us) {
                     Ok(written) => {
                         let number = written as u64;
+                        stop = self.store(number);
+                        if stop.is_some() {
+                            self.withdraw();
+                            break;
+                        }
                         self.publish(partition, state, following, number, now_us, &mut outcome);
                         count += written;
                     }
@@ -445,6 +426,10 @@ impl Core {
             }
             // SYNC slot-reused: pairs with Log::address.
             self.log.slots()[0].store(address, Ordering::Release);
+            appended.stop = self.store(1);
+            if appended.stop.is_some() {
+                return appended;
+            }
             self.publish(partition, state, following, 1, now_us, &mut appended.outcome);
             self.log.retain_claimed(claim.chunk(), sequence);
             self.show_retained();
@@ -495,10 +480,11 @@ impl Core {
                     });
                 }
             });
-            state.is_special = state.route.iter().any(|target| {
-                let disconnects = matches!(target.inbox.overflow, Overflow::Disconnect { .. });
-                disconnects
-            });
+            state.is_special = self.log.log().backing().is_some()
+                || state
+                    .route
+                    .iter()
+                    .any(|target| matches!(target.inbox.overflow, Overflow::Disconnect { .. }));
             state.may_block = state.route.iter().any(|target| target.blocks);
         }
         state.snapshot_version = snapshot_version;
@@ -532,21 +518,41 @@ impl Core {
         };
         let messages = &messages[..room.most];
         if !room.ask_filters {
-            let (at, left) = self.appender.span();
-            let end = at as usize + left;
-            // SAFETY: the appender's span is ours and aligned; the publisher has checked the
-            // messages before they came here.
-            let (count, next) =
-                unsafe { message::write_all(at, end, messages, place, self.log.slots()) };
+            let mut count = self.write_into_chunk(messages, place);
+            if count == 0 && self.begin_chunk_for(messages)? {
+                count = self.write_into_chunk(messages, place);
+            }
             if count > 0 {
-                self.appender.commit(next as usize - at as usize);
                 return Ok(count);
             }
         }
         self.write_first(state, following, messages, place, room.ask_filters, waits)
     }
 
-    /// Writes the first of `messages` alone: it needs another chunk, or must be looked at first.
+    /// Writes as many of `messages` as fit behind what is in the present chunk.
+    #[inline(always)]
+    fn write_into_chunk(&mut self, messages: &[NewMessage<'_>], place: Place) -> usize {
+        let (at, left) = self.appender.span();
+        let end = at as usize + left;
+        // SAFETY: the appender's span is ours and aligned; the publisher has checked the messages
+        // before they came here.
+        let (count, next) =
+            unsafe { message::write_all(at, end, messages, place, self.log.slots()) };
+        if count > 0 {
+            self.appender.commit(next as usize - at as usize);
+        }
+        count
+    }
+
+    /// Begins another chunk, unless the first of `messages` needs memory of its own.
+    #[cold]
+    fn begin_chunk_for(&mut self, messages: &[NewMessage<'_>]) -> Result<bool, Stop> {
+        let first = messages.first().and_then(|message| message.measure().ok());
+        let bytes = first.map(Layout::bytes).filter(|bytes| *bytes <= CHUNK_ROOM);
+        bytes.map_or(Ok(false), |bytes| self.next_chunk(bytes).map(|_| true))
+    }
+
+    /// Writes the first of `messages` alone: it needs memory of its own, or must be looked at first.
     #[cold]
     #[inline(never)]
     fn write_first(
@@ -562,7 +568,7 @@ impl Core {
         // Checked by the publisher before it came here.
         let Ok(layout) = message.measure() else { return Err(Stop::NoMemory) };
         let bytes = layout.bytes();
-        if bytes > CHUNK_BYTES - FIRST_RECORD {
+        if bytes > CHUNK_ROOM {
             return self.write_large(state, following, message, layout, place, waits);
         }
         let at = match self.appender.room(bytes) {
@@ -670,6 +676,22 @@ impl Core {
             }
         }
         blocked.map(blocked_by)
+    }
+
+    /// Gives back the memory of records that are not shown after all.
+    #[cold]
+    fn withdraw(&mut self) {
+        self.appender.withdraw(self.log.address(self.log.next()));
+        self.log.withdraw();
+        self.show_retained();
+    }
+
+    /// Stores the next `count` records, whose addresses are in the log's slots, if they are to
+    /// outlive the memory. They lie one behind the other.
+    #[inline(always)]
+    fn store(&self, count: u64) -> Option<Stop> {
+        let backing = self.log.log().backing()?;
+        backing.append(self.log.next(), self.log.unshown(count)).err().map(Stop::from)
     }
 
     /// Gives the next `count` records, whose addresses are in the log's slots, their sequences, and
@@ -797,11 +819,13 @@ impl Core {
                     return Some(Stop::Full);
                 }
             }
-            for (inbox, lane) in &self.catching_up {
-                lane.expire(&mut self.held, end, &inbox.interest, &self.context);
+            if self.log.log().backing().is_none() {
+                for (inbox, lane) in &self.catching_up {
+                    lane.expire(&mut self.held, end, &inbox.interest, &self.context);
+                }
+                self.figures.expired.add(end - low);
             }
             self.log.expire();
-            self.figures.expired.add(end - low);
         }
         self.show_retained();
         None
@@ -814,7 +838,7 @@ impl Core {
 
     /// Makes the lane of an inbox that begins in the past, before any route has it.
     pub(crate) fn begin_replay(&mut self, inbox: &Arc<Inbox>, replay: Replay) {
-        let cursor = replay.cursor.max(self.log.log().low());
+        let cursor = replay.cursor.max(self.log.log().oldest());
         let replay = Replay { cursor, ..replay };
         let lane = inbox.make_lane(self.held.shard, self.log.log(), Some(replay));
         if self.when_full == WhenFull::Refuse {
@@ -864,11 +888,4 @@ impl Core {
 #[cold]
 fn blocked_by(target: &Target) -> Stop {
     Stop::Blocked(Arc::clone(&target.inbox), Arc::clone(&target.lane))
-}
-
-/// How many messages may be published at once.
-struct Room {
-    most: usize,
-    /// The filters of subscriptions that block must be asked first.
-    ask_filters: bool,
 }

@@ -5,6 +5,8 @@
 //! number where others have their predecessor, and the last one where others have their successor;
 //! so a lease is taken out of whatever list it is in, in O(1), without being told which.
 
+use crate::prefetch;
+
 /// Position of a lease in the slab.
 pub(crate) type Slot = u32;
 
@@ -109,6 +111,14 @@ impl Slab {
     #[inline]
     pub(crate) fn get_mut(&mut self, slot: Slot) -> &mut Lease {
         &mut self.blocks[slot as usize / BLOCK][slot as usize % BLOCK]
+    }
+
+    /// Fetches the line that a lease is in.
+    #[inline]
+    pub(crate) fn fetch(&self, slot: Slot) {
+        if let Some(block) = self.blocks.get(slot as usize / BLOCK) {
+            prefetch::for_write(&raw const block[slot as usize % BLOCK] as usize);
+        }
     }
 
     /// All leases there are.

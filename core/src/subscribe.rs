@@ -1,21 +1,23 @@
 //! Subscribing: the settings of a subscription, and what comes of them.
 
-use crate::acks::{Acks, DeadLetterTopic, LEASE_MAX, LEASE_MIN, Terms};
+use crate::acks::{Acks, LEASE_MAX, LEASE_MIN, Terms};
 use crate::backoff::Backoff;
 use crate::clock::{deadline_after, whole_ms};
 use crate::config::{
     CircuitBreaker, DEFAULT_CAPACITY, DeliveryMode, MAX_CAPACITY, Overflow, Start, WaitStrategy,
 };
-use crate::dead_letter;
-use crate::error::{InvalidFilter, PublishError, SubscribeError};
+use crate::durable::delivery_record;
+use crate::error::{InvalidFilter, StoreFault, SubscribeError};
 use crate::filter::Filter;
 use crate::handled::HandlerResult;
 use crate::inbox::{Inbox, InboxState, Queue};
 use crate::interest::{FilterFn, Interest, Selector, is_inside_filter, outside_filters};
 use crate::message::Message;
 use crate::metrics::SubscriptionMetrics;
-use crate::registry::Registry;
-use crate::subscription::{Home, Receiver, Subscription};
+use crate::receiver::Receiver;
+use crate::registry::{Registry, Succession};
+use crate::store::meta::SubscriptionRecord;
+use crate::subscription::{Home, Subscription};
 use crate::sync::Arc;
 use crate::topic::{Pattern, validate_name};
 use crate::wait::Schedule;
@@ -276,10 +278,12 @@ impl<'a> SubscriptionBuilder<'a> {
             Some(acks) => (Arc::clone(&acks.inbox), Some(acks)),
             None => {
                 let start = self.start;
-                let (inbox, acks) = self.make_inbox()?;
+                let (inbox, acks, record) = self.make_inbox()?;
                 let replays = registry.replays(&inbox, start);
+                let floors = registry.floors(replays.as_deref());
                 let control = registry.register(&inbox, None, acks.clone())?;
                 registry.begin(control, &inbox, replays);
+                keep(&registry, &inbox, acks.as_deref(), record, &floors)?;
                 (inbox, acks)
             }
         };
@@ -318,9 +322,8 @@ impl<'a> SubscriptionBuilder<'a> {
             }
             drop(control);
             // If others come first, it is offline then, or somebody else's.
-            let Some(succession) = registry.succeed(&acks.inbox, &acks, None, true) else {
-                continue;
-            };
+            let succession = registry.succeed(&acks.inbox, &acks, None, true);
+            let Ok(Some(succession)) = succession else { continue };
             match succession.before.and_then(|task| task.upgrade()) {
                 Some(task) => _ = task.end(Some(Instant::now())),
                 None => {
@@ -376,12 +379,15 @@ impl<'a> SubscriptionBuilder<'a> {
                 task
             }
             None => {
-                let (inbox, acks) = self.make_inbox()?;
+                let (inbox, acks, record) = self.make_inbox()?;
                 let replays = registry.replays(&inbox, start);
+                let floors = registry.floors(replays.as_deref());
                 let receiver = receiver_of(&registry, &inbox, acks.clone(), true);
                 let task = Task::new(receiver, config, &workers);
-                let control = registry.register(&inbox, Some(Arc::downgrade(&task)), acks)?;
+                let weak = Some(Arc::downgrade(&task));
+                let control = registry.register(&inbox, weak, acks.clone())?;
                 registry.begin(control, &inbox, replays);
+                keep(&registry, &inbox, acks.as_deref(), record, &floors)?;
                 task
             }
         };
@@ -398,7 +404,12 @@ impl<'a> SubscriptionBuilder<'a> {
         Ok(HandlerSubscription { inner: Arc::downgrade(&registry), task: Some(task), waits: true })
     }
 
-    fn make_inbox(self) -> Result<(Arc<Inbox>, Option<Arc<Acks>>), SubscribeError> {
+    /// The inbox of a new subscription, what settles its messages, and what is to be written down of
+    /// it where it outlives the process.
+    #[expect(clippy::type_complexity, reason = "what a subscription consists of")]
+    fn make_inbox(
+        mut self,
+    ) -> Result<(Arc<Inbox>, Option<Arc<Acks>>, Option<SubscriptionRecord>), SubscribeError> {
         self.registry.engine.check()?;
         let patterns = self.patterns()?;
         let selector = self.filter.map_err(SubscribeError::InvalidFilter)?;
@@ -414,6 +425,22 @@ impl<'a> SubscriptionBuilder<'a> {
             check_terms(&self.terms)?;
         }
         let inner = &self.registry;
+        let mut record = None;
+        if settles_later && self.name.is_some() && inner.archive.is_some() {
+            let filter = match &selector {
+                None => None,
+                Some(Selector::Expression(filter)) => Some(filter.to_string()),
+                Some(Selector::Function(_)) => return Err(SubscribeError::FilterNotKept),
+            };
+            self.terms.is_durable = true;
+            record = Some(SubscriptionRecord {
+                patterns: patterns.iter().map(ToString::to_string).collect(),
+                filter,
+                start: self.start,
+                delivery: delivery_record(&self.terms, self.capacity, self.dead_letter_topic),
+                ..SubscriptionRecord::default()
+            });
+        }
         let (from_offset, from_us) = self.start.limits(inner.engine.clock.unix_us());
         let inbox = Arc::new(Inbox::new(
             inner.next_id(),
@@ -427,21 +454,28 @@ impl<'a> SubscriptionBuilder<'a> {
             inner.engine.shards.len(),
             inner.engine.clock.unix_us(),
         ));
-        let acks = settles_later.then(|| {
-            let topic = match self.dead_letter_topic {
-                Some(topic) => topic.to_owned(),
-                None => dead_letter::default_topic(&inbox),
-            };
-            let broker = Arc::downgrade(inner);
-            let topic: Arc<DeadLetterTopic> = Arc::new(move || {
-                let broker = broker.upgrade().ok_or(PublishError::Closed)?;
-                broker.dead_letter_topic(&topic)
-            });
-            let engine = Arc::clone(&inner.engine);
-            Arc::new(Acks::new(Arc::clone(&inbox), engine, self.terms, topic))
-        });
-        Ok((inbox, acks))
+        let acks =
+            settles_later.then(|| inner.settled_by(&inbox, self.terms, self.dead_letter_topic));
+        Ok((inbox, acks, record))
     }
+}
+
+/// Writes a new subscription down, where it outlives the process.
+fn keep(
+    registry: &Arc<Registry>,
+    inbox: &Inbox,
+    acks: Option<&Acks>,
+    record: Option<SubscriptionRecord>,
+    floors: &[u64],
+) -> Result<(), SubscribeError> {
+    let (Some(acks), Some(name), Some(record)) = (acks, &inbox.name, record) else {
+        return Ok(());
+    };
+    registry.keep_subscription(acks, name, record, floors).map_err(|fault| {
+        registry.unroute(inbox);
+        registry.engine.silence(inbox);
+        SubscribeError::Store(fault)
+    })
 }
 
 fn check_terms(terms: &Terms) -> Result<(), SubscribeError> {
@@ -488,10 +522,17 @@ impl Home for Weak<Registry> {
         }
     }
 
-    fn seek(&self, inbox: &Arc<Inbox>, acks: &Acks, start: Start) -> Option<Receiver> {
-        let registry = self.upgrade()?;
-        let acks = registry.succeed(inbox, acks, Some(start), false)?.acks;
-        Some(receiver_of(&registry, &Arc::clone(&acks.inbox), Some(acks), false))
+    fn seek(
+        &self,
+        inbox: &Arc<Inbox>,
+        acks: &Acks,
+        start: Start,
+    ) -> Result<Option<Receiver>, StoreFault> {
+        let Some(registry) = self.upgrade() else { return Ok(None) };
+        let sought = registry.succeed(inbox, acks, Some(start), false)?;
+        Ok(sought.map(|Succession { acks, .. }| {
+            receiver_of(&registry, &Arc::clone(&acks.inbox), Some(acks), false)
+        }))
     }
 }
 

@@ -1,20 +1,18 @@
 //! Subscriptions that are pulled: receive, batch, poll, iterate, stream, eventfd.
 
-use crate::acked::Acked;
 use crate::acker::Acker;
 use crate::acks::Acks;
-use crate::config::{Overflow, Start, WaitStrategy};
-use crate::error::{RecvError, SeekError, TryRecvError};
+use crate::config::{Start, WaitStrategy};
+use crate::error::{RecvError, SeekError, StoreFault, TryRecvError};
 use crate::event::EventFd;
 use crate::fork::Generation;
-use crate::handled::Handled;
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::{is_inside_filter, outside_filters};
-use crate::lane::{Lane, Look, Next, Polled, Reader};
-use crate::lease::{AckId, Settle};
+use crate::lane::Next;
+use crate::lease::AckId;
 use crate::message::{Message, OwnedMessage};
-use crate::publisher::Engine;
+use crate::receiver::Receiver;
 use crate::sync::{Arc, current_thread};
 use crate::wait::Waiter;
 use std::fmt;
@@ -24,369 +22,17 @@ use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 use std::time::Duration;
 
-/// The consuming end of an inbox: takes records from its lanes in turn.
-#[derive(Debug)]
-pub(crate) struct Receiver {
-    pub(crate) inbox: Arc<Inbox>,
-    pub(crate) engine: Arc<Engine>,
-    reader: Reader,
-    /// The shard whose lane is looked at first.
-    turn: usize,
-    /// Lost behind what the last call delivered, and to be told by the next. Where messages are
-    /// settled later, [`SETTLED_LATER`] is set as well, so that asking about the rare costs nothing
-    /// more than asking about losses.
-    untold: u64,
-    pub(crate) acked: Option<Box<Acked>>,
-}
-
-const SETTLED_LATER: u64 = 1 << 63;
-
-impl Receiver {
-    pub(crate) fn new(inbox: Arc<Inbox>, engine: Arc<Engine>) -> Self {
-        let reader = Reader { subscription: inbox.id };
-        Self { inbox, engine, reader, turn: 0, untold: 0, acked: None }
-    }
-
-    /// The same for a subscription whose messages are settled through `acks`, or by what a handler
-    /// returns.
-    pub(crate) fn settled_by(acks: Arc<Acks>, handles: bool, receiver: Self) -> Self {
-        let acked = Some(Box::new(Acked::new(acks, handles)));
-        Self { acked, untold: receiver.untold | SETTLED_LATER, ..receiver }
-    }
-
-    /// The next record of any lane; the caller says with [`Self::done_with_older`] when the ones
-    /// before are not in use any more.
-    #[inline]
-    pub(crate) fn next(&mut self, most: usize) -> Next {
-        if self.untold > 0 {
-            return self.next_specially();
-        }
-        for _ in 0..self.engine.shards.len() {
-            let next = self.next_of_turn(most);
-            if next != Next::Empty {
-                return next;
-            }
-            self.pass_turn();
-        }
-        Next::Empty
-    }
-
-    /// What [`next`](Self::next) does where there is a loss to be told, or messages are settled
-    /// later.
-    #[cold]
-    #[inline(never)]
-    fn next_specially(&mut self) -> Next {
-        if let Some(lost) = self.take_untold() {
-            return Next::Lagged(lost);
-        }
-        for _ in 0..self.engine.shards.len() {
-            let next = self.next_acked_of_turn();
-            if next != Next::Empty {
-                return next;
-            }
-            self.pass_turn();
-        }
-        Next::Empty
-    }
-
-    fn next_acked_of_turn(&mut self) -> Next {
-        let Self { inbox, engine, reader, turn, acked, .. } = self;
-        let Some(acked) = acked else { return Next::Empty };
-        loop {
-            let next = acked.next(inbox, engine, reader, *turn);
-            let (Next::CaughtUp, Some(lane)) = (next, inbox.lane(*turn)) else { return next };
-            go_live(inbox, engine, *turn, lane, reader);
-        }
-    }
-
-    /// A loss that is to be told.
-    fn take_untold(&mut self) -> Option<u64> {
-        let lost = self.untold & !SETTLED_LATER;
-        self.untold &= SETTLED_LATER;
-        (lost > 0).then_some(lost)
-    }
-
-    #[inline]
-    pub(crate) fn is_settled_later(&self) -> bool {
-        self.untold & SETTLED_LATER != 0
-    }
-
-    #[inline]
-    fn pass_turn(&mut self) {
-        self.turn += 1;
-        if self.turn == self.engine.shards.len() {
-            self.turn = 0;
-        }
-    }
-
-    #[inline]
-    fn next_of_turn(&mut self, most: usize) -> Next {
-        let Some(lane) = self.inbox.lane(self.turn) else { return Next::Empty };
-        let next = loop {
-            let next =
-                lane.next(&mut self.reader, most, &self.inbox.interest, &self.engine.context);
-            if next != Next::CaughtUp {
-                break next;
-            }
-            go_live(&self.inbox, &self.engine, self.turn, lane, &mut self.reader);
-        };
-        if let Next::Lagged(_) = next {
-            // What has expired has left its places free.
-            self.release();
-        }
-        next
-    }
-
-    /// Gives the slots of what was taken from the lane at hand back to its shard.
-    #[inline]
-    pub(crate) fn release(&mut self) {
-        if let Some(lane) = self.inbox.lane(self.turn) {
-            lane.release(&mut self.reader);
-            if matches!(self.inbox.overflow, Overflow::Block { .. })
-                && self.inbox.space.is_armed_after_fence()
-            {
-                self.inbox.space.wake();
-            }
-        }
-    }
-
-    /// Of what was taken from the lane at hand, only the last record is still in use.
-    #[inline]
-    pub(crate) fn done_with_older(&mut self) {
-        if let Some(lane) = self.inbox.lane(self.turn) {
-            lane.release_older(&mut self.reader);
-        }
-    }
-
-    /// Nothing that was taken is in use any more.
-    #[inline]
-    pub(crate) fn done_with_all(&mut self) {
-        for lane in self.inbox.lanes() {
-            lane.rest(&mut self.reader);
-        }
-    }
-
-    /// The same for a receiver that may not come back soon: no memory is kept for it.
-    pub(crate) fn leave(&mut self) {
-        for lane in self.inbox.lanes() {
-            lane.unpin(&mut self.reader);
-        }
-    }
-
-    /// Whether nothing is queued, nor in the log for a lane that is catching up.
-    pub(crate) fn is_empty(&mut self) -> bool {
-        if self.untold & !SETTLED_LATER > 0 {
-            return false;
-        }
-        if let Some(acked) = &self.acked {
-            if acked.acks.is_due() {
-                return false;
-            }
-            if !acked.acks.has_room() {
-                return true;
-            }
-        }
-        loop {
-            // Going live may wait for a shard, and so use up the wake-up for what came meanwhile
-            // to a lane that was looked at before: then all are looked at again.
-            let mut waited = false;
-            for shard in 0..self.engine.shards.len() {
-                let Some(lane) = self.inbox.lane(shard) else { continue };
-                loop {
-                    let (interest, context) = (&self.inbox.interest, &self.engine.context);
-                    match lane.look(&mut self.reader, interest, context) {
-                        Look::Something => return false,
-                        Look::Nothing => break,
-                        Look::CaughtUp => {
-                            go_live(&self.inbox, &self.engine, shard, lane, &mut self.reader);
-                            waited = true;
-                        }
-                    }
-                }
-            }
-            if !waited {
-                return true;
-            }
-        }
-    }
-
-    /// The message at `address`, which [`Self::next`] has just given.
-    #[inline]
-    pub(crate) fn message(&self, address: usize) -> Message<'_> {
-        let lease = match &self.acked {
-            Some(acked) => acked.last(),
-            None => None,
-        };
-        Message { lease, ..Lane::message(&self.reader, address, &self.engine.context) }
-    }
-
-    /// The same for the `index`-th of several that were taken together.
-    fn message_at(&self, index: usize, address: usize) -> Message<'_> {
-        let lease = self.acked.as_ref().and_then(|acked| acked.lease(index));
-        Message { lease, ..self.message(address) }
-    }
-
-    /// Nothing that was taken is at hand any more.
-    #[inline]
-    fn forget_leases(&mut self) {
-        if let Some(acked) = &mut self.acked {
-            acked.clear();
-        }
-    }
-
-    /// What became of the message at `address`, which a handler had.
-    pub(crate) fn settle(&mut self, address: usize, handled: &Handled) {
-        let Self { reader, engine, acked, .. } = self;
-        if let Some(acked) = acked {
-            acked.settle(&Lane::message(reader, address, &engine.context), handled);
-        }
-    }
-
-    /// Settles the message that `id` names, unless its lease is over.
-    fn ack(&self, id: AckId) {
-        if let Some(acked) = &self.acked {
-            // Where that cannot be called, neither can what follows, which tells.
-            let _ = acked.acks.ack(id);
-        }
-    }
-
-    /// A handler's slice of messages is over.
-    pub(crate) fn end_slice(&mut self) {
-        if let Some(acked) = &mut self.acked {
-            acked.end_slice();
-        }
-    }
-
-    /// When something is due by itself.
-    fn next_due(&self) -> Option<Duration> {
-        self.acked.as_ref().and_then(|acked| acked.acks.next_due())
-    }
-
-    /// Whoever waits is woken when something is due by itself.
-    pub(crate) fn set_alarm(&self) {
-        if let Some(acked) = &self.acked {
-            acked.acks.set_alarm();
-        }
-    }
-
-    /// Ends all lanes and throws away what is queued. The subscription is not routed to any more.
-    pub(crate) fn discard(&mut self) {
-        self.engine.silence(&self.inbox);
-        for lane in self.inbox.lanes() {
-            lane.discard(&mut self.reader);
-        }
-    }
-
-    /// Takes up to `most` messages that are queued and calls `f` with each, in place, until it says
-    /// to stop. Ends early before a loss, which the next call then reports.
-    /// With `EACH`, the place of a message is free as soon as `f` has it.
-    #[inline]
-    pub(crate) fn poll<const EACH: bool>(
-        &mut self,
-        most: usize,
-        mut f: impl FnMut(Message<'_>) -> bool,
-    ) -> Result<usize, RecvError> {
-        if self.untold > 0 {
-            if let Some(lost) = self.take_untold() {
-                return Err(RecvError::Lagged(lost));
-            }
-            return self.poll_acked(most, f);
-        }
-        let mut count = 0;
-        let mut going_on = true;
-        for _ in 0..self.engine.shards.len() {
-            self.pass_turn();
-            while going_on && count < most {
-                let polled = self.poll_ring::<EACH>(most - count, |message| {
-                    going_on = f(message);
-                    going_on
-                });
-                count += polled.count;
-                if polled.is_all || polled.count > 0 && count == most || !going_on {
-                    break;
-                }
-                // Whatever is not an ordinary message in a plain ring.
-                match self.next_of_turn(most - count) {
-                    Next::Record(address) => {
-                        self.done_with_older();
-                        self.release();
-                        count += 1;
-                        going_on = f(self.message(address));
-                    }
-                    Next::Lagged(lost) if count == 0 => return Err(RecvError::Lagged(lost)),
-                    Next::Lagged(lost) => {
-                        self.untold = lost;
-                        return Ok(count);
-                    }
-                    Next::CaughtUp | Next::Empty => break,
-                }
-            }
-            if !going_on || count == most {
-                break;
-            }
-        }
-        Ok(count)
-    }
-
-    #[cold]
-    fn poll_acked(
-        &mut self,
-        most: usize,
-        mut f: impl FnMut(Message<'_>) -> bool,
-    ) -> Result<usize, RecvError> {
-        let mut count = 0;
-        while count < most {
-            self.forget_leases();
-            self.done_with_older();
-            match self.next_specially() {
-                Next::Record(address) => {
-                    count += 1;
-                    if !f(self.message(address)) {
-                        break;
-                    }
-                }
-                Next::Lagged(lost) if count == 0 => return Err(RecvError::Lagged(lost)),
-                Next::Lagged(lost) => {
-                    self.untold += lost;
-                    break;
-                }
-                Next::CaughtUp | Next::Empty => break,
-            }
-        }
-        Ok(count)
-    }
-
-    #[inline(always)]
-    fn poll_ring<const EACH: bool>(
-        &mut self,
-        most: usize,
-        mut f: impl FnMut(Message<'_>) -> bool,
-    ) -> Polled {
-        let Self { inbox, engine, reader, turn, .. } = self;
-        let Some(lane) = inbox.lane(*turn) else { return Polled { count: 0, is_all: true } };
-        let blocks = matches!(inbox.overflow, Overflow::Block { .. });
-        let mut released = || {
-            if blocks && inbox.space.is_armed_after_fence() {
-                inbox.space.wake();
-            }
-        };
-        lane.poll::<EACH>(reader, most, &engine.context, &mut released, &mut f)
-    }
-}
-
 /// The broker, as its subscriptions know it.
 pub(crate) trait Home: Send + Sync {
     /// The consumer is gone.
     fn leave(&self, inbox: &Arc<Inbox>, acks: Option<&Acks>);
     /// Gives the subscription another inbox, from `start` on; `None` if the broker is gone.
-    fn seek(&self, inbox: &Arc<Inbox>, acks: &Acks, start: Start) -> Option<Receiver>;
-}
-
-/// Makes a lane live that has caught up, unless too much has come meanwhile.
-fn go_live(inbox: &Inbox, engine: &Engine, shard: usize, lane: &Lane, reader: &mut Reader) {
-    if engine.shards[shard].baton.run(|core| core.go_live(inbox, lane)) {
-        lane.leave_log(reader);
-    }
+    fn seek(
+        &self,
+        inbox: &Arc<Inbox>,
+        acks: &Acks,
+        start: Start,
+    ) -> Result<Option<Receiver>, StoreFault>;
 }
 
 /// A subscription whose messages are fetched by its owner.
@@ -456,6 +102,14 @@ impl Subscription {
         self.receiver.acked.as_ref().map(|acked| Acker::new(&acked.acks))
     }
 
+    /// Whether a message that was received before is due to be received again. Then the next call that
+    /// receives may have to give up on it, and so to wait a little (100 ms at most) where somebody
+    /// who subscribes to dead letters blocks.
+    pub fn is_due(&self) -> bool {
+        let acked = self.receiver.acked.as_ref().filter(|_| self.check().is_ok());
+        acked.is_some_and(|acked| acked.acks.is_due())
+    }
+
     /// Goes on from `start`, which may lie before what was received: what is there is delivered
     /// anew. All that was received and not settled is forgotten, and its ack ids are stale.
     ///
@@ -468,7 +122,8 @@ impl Subscription {
         })?;
         let acked = self.receiver.acked.as_ref().ok_or(SeekError::AtMostOnce)?;
         let before = Arc::clone(&self.receiver.inbox);
-        let sought = self.home.seek(&before, &acked.acks, start).ok_or(SeekError::Ended)?;
+        let sought = self.home.seek(&before, &acked.acks, start).map_err(SeekError::Store)?;
+        let sought = sought.ok_or(SeekError::Ended)?;
         let mut old = std::mem::replace(&mut self.receiver, sought);
         before.advance(InboxState::Ended);
         old.discard();
@@ -559,7 +214,8 @@ impl Subscription {
                     self.receiver.untold += lost;
                     break;
                 }
-                Next::CaughtUp | Next::Empty => break,
+                // The next call tells.
+                Next::Failed(_) | Next::CaughtUp | Next::Empty => break,
             }
         }
         self.receiver.release();
@@ -680,7 +336,7 @@ impl Subscription {
     /// once, and after an end there is nothing more.
     fn item_of(&mut self, error: RecvError) -> Option<Result<OwnedMessage, RecvError>> {
         match error {
-            RecvError::Lagged(_) => Some(Err(error)),
+            RecvError::Lagged(_) | RecvError::Store(_) => Some(Err(error)),
             RecvError::Closed => None,
             _ if std::mem::replace(&mut self.told_end, true) => None,
             _ => Some(Err(error)),
@@ -712,6 +368,10 @@ impl Subscription {
             Next::Lagged(lost) => {
                 self.settle_event();
                 Err(RecvError::Lagged(lost))
+            }
+            Next::Failed(fault) => {
+                self.settle_event();
+                Err(RecvError::Store(fault))
             }
             Next::Empty | Next::CaughtUp => {
                 self.receiver.done_with_all();

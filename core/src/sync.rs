@@ -21,7 +21,7 @@ mod imp {
     pub(crate) type AtomicPtr<T> = std::sync::atomic::AtomicPtr<T>;
     pub(crate) use std::hint::spin_loop;
     pub(crate) use std::sync::atomic::fence;
-    pub(crate) use std::sync::{Arc, Mutex};
+    pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard};
     pub(crate) use std::thread::{Thread, current as current_thread, park, yield_now};
 
     /// A cell that several threads reach under a protocol of their own; loom's checks each access.
@@ -52,7 +52,7 @@ mod imp {
     pub(crate) use loom::cell::UnsafeCell;
     pub(crate) use loom::hint::spin_loop;
     pub(crate) use loom::sync::atomic::fence;
-    pub(crate) use loom::sync::{Arc, Mutex};
+    pub(crate) use loom::sync::{Arc, Condvar, Mutex, MutexGuard};
     pub(crate) use loom::thread::{Thread, current as current_thread, park, yield_now};
 }
 

@@ -45,3 +45,10 @@ impl Waits {
         timeout.is_none_or(is_patient) && inbox.state() == InboxState::Open
     }
 }
+
+/// How many messages may be published at once.
+pub(crate) struct Room {
+    pub(crate) most: usize,
+    /// The filters of subscriptions that block must be asked first.
+    pub(crate) ask_filters: bool,
+}

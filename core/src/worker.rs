@@ -29,7 +29,7 @@ use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::lane::Next;
 use crate::message::Message;
-use crate::subscription::Receiver;
+use crate::receiver::Receiver;
 use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Counter, Ordering};
 use crate::threads;
 use crate::wait::{Schedule, Waiter};
@@ -56,6 +56,9 @@ const SLICE: usize = 256;
 
 /// Looks in vain at a task's inbox before its worker leaves it.
 const LINGER: u32 = 200;
+
+/// How long a task rests when the store cannot be read.
+const UNREADABLE: Duration = Duration::from_secs(1);
 
 /// A handler's failure, as it is reported to `on_error`.
 #[derive(Debug, Clone, Copy)]
@@ -348,6 +351,7 @@ impl Task {
                 }
                 Ok(count) => left -= count,
                 Err(RecvError::Lagged(lost)) => tell_loss(self.inbox.number, on_lagged, lost),
+                Err(RecvError::Store(_)) => return After::Pause(clock.now() + UNREADABLE),
                 // Nothing else is told by a poll.
                 Err(_) => break,
             }
@@ -376,6 +380,10 @@ impl Task {
                     }
                 }
                 Next::Lagged(lost) => tell_loss(self.inbox.number, on_lagged, lost),
+                Next::Failed(_) => {
+                    after = After::Pause(clock.now() + UNREADABLE);
+                    break;
+                }
                 Next::Empty | Next::CaughtUp => {
                     receiver.leave();
                     after = After::Empty(most - left);

@@ -5,9 +5,9 @@
 mod watchdog;
 
 use slipring::{
-    AckError, AckId, Backoff, BreakerState, Broker, CircuitBreaker, DeliveryMode, Handled, Message,
-    NewMessage, Overflow, PublishError, RecvError, Start, SubscribeError, Subscription,
-    SubscriptionBuilder, TestClock, TryRecvError, WhenFull,
+    AckError, AckId, Backoff, BreakerState, Broker, CircuitBreaker, DEAD_LETTER_REASON,
+    DeliveryMode, Handled, Message, NewMessage, Overflow, PublishError, RecvError, Start,
+    SubscribeError, Subscription, SubscriptionBuilder, TestClock, TryRecvError, WhenFull,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -274,6 +274,32 @@ fn ids_of_other_subscriptions_are_refused() {
     assert_eq!(one.acker().unwrap().ack_all(&[id, id]), [Ok(true), Ok(false)]);
     let elsewhere = settled_later(&Broker::in_memory(), "a").open().unwrap().acker().unwrap();
     assert_eq!(elsewhere.ack(&id), Err(AckError::UnknownAckId));
+}
+
+#[test]
+fn a_message_can_be_settled_with_what_a_handler_would_return() {
+    let (clock, broker) = with_clock();
+    let mut all = settled_later(&broker, "a").name("s").max_delivery_attempts(2).open().unwrap();
+    let acker = all.acker().unwrap();
+    for payload in ["good", "busy", "bad"] {
+        broker.publish("a", payload).unwrap();
+    }
+    let ids: Vec<_> = (0..3).map(|_| id(&mut all)).collect();
+    assert!(!all.is_due());
+    assert_eq!(acker.settle(&ids[0], &Handled::Success), Ok(true));
+    assert_eq!(acker.settle(&ids[0], &Handled::Success), Ok(false));
+    assert_eq!(acker.settle(&ids[0], &Handled::retry("late")), Err(AckError::Stale));
+    assert_eq!(acker.settle(&ids[1], &Handled::retry("busy")), Ok(true));
+    assert_eq!(acker.settle(&ids[2], &Handled::dead_letter("bad")), Ok(true));
+    assert_eq!(next(&mut all), None);
+    clock.advance(100 * MS);
+    assert!(all.is_due());
+    let again = id(&mut all);
+    assert!(!all.is_due());
+    assert_eq!(acker.settle(&again, &Handled::retry("still busy")), Ok(true));
+    let letters = broker.dead_letters("$dlq/s").list(9);
+    let reasons = letters.iter().map(|letter| letter.view().attribute(DEAD_LETTER_REASON));
+    assert_eq!(reasons.collect::<Vec<_>>(), [Some("bad"), Some("still busy")]);
 }
 
 #[test]

@@ -2,9 +2,10 @@
 //! plain scan of their input that has nothing of the library's code.
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
+use slipring::{Broker, Start};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{OnceLock, mpsc};
@@ -116,6 +117,59 @@ fn input_may_be_empty_or_no_text() {
         assert_eq!(run.table().len(), 6);
         assert!(run.table().values().all(|row| *row == Row::all_delivered(0)), "{}", run.stdout);
         assert!(run.stdout.ends_with(&format!("bad lines: {bad_lines}\n")), "{}", run.stdout);
+    }
+}
+
+/// Goal: killed again and again, the job stores and handles every line once.
+/// Method: let each run get a little further, kill it there, and look at what the last one left.
+#[test]
+#[cfg_attr(miri, ignore = "starts processes")]
+fn the_job_over_a_directory_survives_twenty_kills() {
+    const KILLS: usize = 20;
+    let text = std::fs::read_to_string(DATA).unwrap();
+    let total = text.lines().count();
+    let dir = tempfile::tempdir().unwrap();
+    let start = || {
+        let mut command = Command::new(examples().join("flights"));
+        command.arg("--data").arg(dir.path()).stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let mut killed = 0;
+    while killed < KILLS {
+        let mut child = start();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        // The first lines come soon, and from both threads: a different few of them each time.
+        let waited = lines.by_ref().take(1 + killed % 3).count();
+        assert_eq!(waited, 1 + killed % 3, "it has ended: {:?}", child.wait());
+        for _ in 0..killed * 5_000 {
+            std::hint::spin_loop();
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        killed += 1;
+    }
+    let last = run("flights", &["--data", dir.path().to_str().unwrap()], "");
+    assert_eq!((last.code, &*last.stderr), (Some(0), ""));
+    assert!(last.stdout.contains(&format!("stored {total}: ")), "{}", last.stdout);
+    let handled = std::fs::read_to_string(dir.path().join("handled")).unwrap();
+    let mut lines: Vec<usize> = handled.lines().map(|line| line.parse().unwrap()).collect();
+    lines.sort_unstable();
+    assert!(lines.iter().copied().eq(1..=total), "each line once");
+
+    let broker = Broker::open(dir.path()).unwrap();
+    let mut all = broker.subscription("**").start(Start::Earliest).open().unwrap();
+    let mut stored = Vec::new();
+    while all
+        .poll(64, |message| stored.push((message.id().to_string(), message.payload().to_vec())))
+        .unwrap()
+        > 0
+    {}
+    assert_eq!(stored.len(), total, "none lost, none invented");
+    stored.sort_unstable_by_key(|(id, _)| id.parse::<usize>().unwrap());
+    for ((number, line), (id, payload)) in (1..).zip(text.lines()).zip(&stored) {
+        assert_eq!(*id, number.to_string());
+        let payload = std::str::from_utf8(payload).unwrap();
+        let flight = payload.split(['{', ',', '}']).find(|part| part.starts_with("\"flight\":"));
+        assert!(line.contains(&format!("{},", flight.unwrap())), "{number}: {payload}");
     }
 }
 

@@ -293,6 +293,10 @@ fn figures_are_exact_at_rest_after_subscribers_came_and_went_under_load() {
             alone.oldest_age_us = figures.oldest_age_us;
             assert_eq!(&alone, figures);
         }
+        let mut sought =
+            broker.subscription("none").delivery(DeliveryMode::AtLeastOnce).open().unwrap();
+        sought.seek(Start::Earliest).unwrap();
+        assert_eq!(broker.subscription_metrics_of(sought.id()).unwrap().id, sought.id());
         let gone = broker.subscribe("a").unwrap().id();
         let unknown = Err(ConfigError::UnknownSubscription);
         assert_eq!(broker.subscription_metrics_of(gone), unknown);

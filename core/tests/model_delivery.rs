@@ -1,25 +1,52 @@
-//! Publish, deliver, acknowledge, give back, extend, expire, seek, leave and return, against a model
-//! that keeps everything in maps. Written against the public API alone, and for any way in which a
-//! broker is opened.
+//! Publish, deliver, acknowledge, give back, extend, expire, seek, leave and return, close and crash,
+//! against a model that keeps everything in maps. Written against the public API alone, and for any
+//! way in which a broker is opened.
 
 use proptest::prelude::*;
+use slipring::store::{DiskStore, SyncPolicy};
 use slipring::{
     AckError, AckId, Acker, Broker, DeliveryMode, RecvError, Start, Subscription, TestClock,
     TryRecvError,
 };
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
+use tempfile::{TempDir, tempdir};
 
 const VISIBILITY_MS: u64 = 40;
 const MAX_ATTEMPTS: u32 = 3;
 const OUTSTANDING: usize = 12;
 const NAME: &str = "model";
 
-/// How a broker is opened that is to keep this contract.
-type Open = fn(&TestClock) -> Broker;
+/// How a broker is opened that is to keep this contract: anew, or in a directory where it was before.
+type Open = fn(&TestClock, &Path) -> Broker;
 
-fn in_memory(clock: &TestClock) -> Broker {
+fn in_memory(clock: &TestClock, _dir: &Path) -> Broker {
     Broker::builder().clock(clock).build().expect("valid settings")
+}
+
+fn on_disk(clock: &TestClock, dir: &Path) -> Broker {
+    let disk = DiskStore::builder().sync(SyncPolicy::Os).preallocate_bytes(0).reserve_bytes(0);
+    Broker::builder().clock(clock).disk(disk).open(dir).expect("opens")
+}
+
+/// What a killed process leaves of its directory: the operating system has all that was written.
+fn what_a_kill_leaves(dir: &Path) -> TempDir {
+    fn copy(from: &Path, to: &Path) {
+        for entry in std::fs::read_dir(from).expect("a directory") {
+            let entry = entry.expect("an entry");
+            let to = to.join(entry.file_name());
+            if entry.path().is_dir() {
+                std::fs::create_dir(&to).expect("is made");
+                copy(&entry.path(), &to);
+            } else {
+                std::fs::copy(entry.path(), to).expect("is copied");
+            }
+        }
+    }
+    let left = tempdir().expect("a directory");
+    copy(dir, left.path());
+    left
 }
 
 fn ms(ms: u64) -> Duration {
@@ -37,9 +64,13 @@ enum Step {
     Pass(u64),
     Seek(u64),
     Return,
+    /// Closes the broker, or kills its process, and opens it again.
+    Restart {
+        killed: bool,
+    },
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step(restarts: u32) -> impl Strategy<Value = Step> {
     let index = any::<prop::sample::Index>;
     prop_oneof![
         4 => (1u8..6).prop_map(Step::Publish),
@@ -51,6 +82,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (0u64..60).prop_map(Step::Pass),
         1 => (0u64..40).prop_map(Step::Seek),
         1 => Just(Step::Return),
+        restarts => any::<bool>().prop_map(|killed| Step::Restart { killed }),
     ]
 }
 
@@ -65,6 +97,8 @@ struct Taken {
 }
 
 struct World {
+    how: Open,
+    dir: TempDir,
     clock: TestClock,
     broker: Broker,
     subscription: Option<Subscription>,
@@ -82,8 +116,11 @@ struct World {
 impl World {
     fn new(open: Open) -> Self {
         let clock = TestClock::new();
-        let broker = open(&clock);
+        let dir = tempdir().expect("a directory");
+        let broker = open(&clock, dir.path());
         let mut world = Self {
+            how: open,
+            dir,
             clock,
             broker,
             subscription: None,
@@ -264,6 +301,23 @@ impl World {
                     }
                 }
             }
+            Step::Restart { killed } => {
+                let mut dir = None;
+                if killed {
+                    // A kill may take what was settled last. That it does is seen elsewhere; here
+                    // all is to be known.
+                    self.broker.flush().expect("is written");
+                    dir = Some(what_a_kill_leaves(self.dir.path()));
+                }
+                self.subscription = None;
+                self.broker.close(Duration::ZERO);
+                self.dir = dir.unwrap_or_else(|| what_a_kill_leaves(self.dir.path()));
+                self.broker = (self.how)(&self.clock, self.dir.path());
+                self.open();
+                for taken in self.taken.values_mut() {
+                    (taken.lease, taken.until) = (None, self.now);
+                }
+            }
             Step::Ack(_) | Step::Nack(..) | Step::Extend(..) | Step::GiveUp(_) => {}
         }
         prop_assert_eq!(&self.letters(), &self.dead);
@@ -311,7 +365,20 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..Default::default() })]
 
     #[test]
-    fn a_broker_in_memory_does_what_a_model_does(steps in prop::collection::vec(step(), 0..120)) {
+    fn a_broker_in_memory_does_what_a_model_does(
+        steps in prop::collection::vec(step(0), 0..120),
+    ) {
         run(in_memory, steps)?;
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 50, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn a_broker_with_a_directory_does_what_a_model_does(
+        steps in prop::collection::vec(step(2), 0..120),
+    ) {
+        run(on_disk, steps)?;
     }
 }

@@ -287,10 +287,10 @@ static int32_t expect_on_time(void *user, const slipring_message *message) {
     return more != 0 ? -1 : delay > LATE_BY_MINUTES ? (int32_t)delay : 0;
 }
 
-static void count_failure(void *user, const slipring_message *message, int32_t returned) {
+static void count_failure(void *user, const slipring_message *message, int32_t returned,
+                          const char *reason, size_t reason_len) {
     Row *failing = (Row *)user;
-    (void)message;
-    (void)returned;
+    (void)message, (void)returned, (void)reason, (void)reason_len;
     pthread_mutex_lock(&failing->lock);
     failing->failed++;
     pthread_mutex_unlock(&failing->lock);
@@ -415,6 +415,7 @@ int main(int argc, char **argv) {
 
     /* Publishers wait for a subscription that is behind: it misses nothing. */
     must(slipring_subscription_options_init(&lossless, sizeof lossless), "options");
+    lossless.delivery = SLIPRING_AT_MOST_ONCE;
     lossless.overflow = SLIPRING_BLOCK;
     memset(&handler, 0, sizeof handler);
 
@@ -480,6 +481,7 @@ int main(int argc, char **argv) {
 
     row_begin(&rows[LATE], names[LATE]);
     must(slipring_subscription_options_init(&options, sizeof options), "options");
+    options.delivery = SLIPRING_AT_MOST_ONCE;
     options.start = SLIPRING_START_LAST;
     options.start_value = 100;
     must(slipring_broker_subscribe(broker, SLIPRING_TEXT("**"), &options, &late.subscription),

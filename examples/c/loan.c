@@ -87,6 +87,7 @@ int main(int argc, char **argv) {
 
     must(slipring_broker_open(NULL, &camera.broker), "open");
     must(slipring_subscription_options_init(&options, sizeof options), "options");
+    options.delivery = SLIPRING_AT_MOST_ONCE;
     options.overflow = SLIPRING_BLOCK;
     options.capacity_messages = 8;
     must(slipring_broker_subscribe(camera.broker, SLIPRING_TEXT("camera/*/frames"), &options,

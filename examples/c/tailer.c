@@ -61,6 +61,7 @@ int main(void) {
     error.len = strlen(error.data);
     must(slipring_broker_open(NULL, &broker), "open");
     must(slipring_subscription_options_init(&options, sizeof options), "options");
+    options.delivery = SLIPRING_AT_MOST_ONCE;
     options.patterns = &error;
     options.patterns_len = 1;
     options.overflow = SLIPRING_DROP_OLDEST;

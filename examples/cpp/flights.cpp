@@ -257,7 +257,8 @@ static void run(std::istream &file) {
     std::deque<Row> rows;
     auto add_row = [&](const char *name) -> Row & { return rows.emplace_back(name); };
     // Publishers wait for a subscription that is behind: it misses nothing.
-    const auto lossless = SubscriptionOptions().overflow(Overflow::block());
+    const auto once = SubscriptionOptions().delivery(Delivery::at_most_once);
+    const auto lossless = SubscriptionOptions(once).overflow(Overflow::block());
 
     auto &jfk_row = add_row("jfk");
     auto jfk = broker.subscribe("flights/JFK/*/*", lossless,
@@ -276,7 +277,7 @@ static void run(std::istream &file) {
         });
 
     auto &board_row = add_row("board");
-    auto newest = SubscriptionOptions().capacity(board_lines).overflow(Overflow::drop_oldest());
+    auto newest = SubscriptionOptions(once).capacity(board_lines).overflow(Overflow::drop_oldest());
     std::thread board([&, sub = broker.subscribe("**", newest)]() mutable {
         show_newest(std::move(sub), board_row);
     });
@@ -299,7 +300,7 @@ static void run(std::istream &file) {
     std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
 
     auto &late_row = add_row("late");
-    auto late = broker.subscribe("**", SubscriptionOptions().start(Start::last(100)));
+    auto late = broker.subscribe("**", SubscriptionOptions(once).start(Start::last(100)));
 
     // Handlers finish what is queued; consumers that pull get it, and then the stream ends.
     CloseReport left = broker.close(60s);

@@ -41,9 +41,11 @@ static void draw(const slipring::Broker &broker, std::size_t frames) {
 int main(int argc, char **argv) {
     std::size_t wanted = argc > 1 ? std::stoul(argv[1]) : 1000;
     auto broker = slipring::Broker::open();
-    auto frames = broker.subscribe(
-        "camera/*/frames",
-        slipring::SubscriptionOptions().overflow(slipring::Overflow::block()).capacity(8));
+    auto frames = broker.subscribe("camera/*/frames",
+                                   slipring::SubscriptionOptions()
+                                       .delivery(slipring::Delivery::at_most_once)
+                                       .overflow(slipring::Overflow::block())
+                                       .capacity(8));
     std::thread camera([&] { draw(broker, wanted); });
 
     // Reads each frame where the camera has written it.

@@ -41,8 +41,10 @@ static int checked(int result, const char *what) {
 
 int main() {
     auto broker = Broker::open();
-    auto alarms = broker.subscribe(
-        "log/WARN", SubscriptionOptions().pattern("log/ERROR").overflow(Overflow::drop_oldest()));
+    auto alarms = broker.subscribe("log/WARN", SubscriptionOptions()
+                                                   .pattern("log/ERROR")
+                                                   .delivery(Delivery::at_most_once)
+                                                   .overflow(Overflow::drop_oldest()));
 
     int epoll = checked(epoll_create1(EPOLL_CLOEXEC), "epoll_create1");
     epoll_event event = {};

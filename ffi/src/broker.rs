@@ -5,13 +5,14 @@ use crate::callback::User;
 use crate::handle::Caller;
 use crate::last_error::Failure;
 use crate::log::Log;
-use crate::options::{slipring_broker_options, slipring_subscription_options};
+use crate::options::{slipring_broker_options, slipring_subscription_options, topic_config};
 use crate::panic::{entry, free};
 use crate::status::slipring_status;
 use crate::text::slipring_text;
 use crate::topic::{slipring_receipt, slipring_topic};
-use slipring_core::{Broker, DeliveryMode, SubscriptionBuilder};
-use std::ffi::c_char;
+use slipring_core::{Broker, DeliveryMode, Overflow, SubscriptionBuilder};
+use std::ffi::{OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 /// A broker inside this process. Usable from all threads at once, and from inside handlers. Free it
@@ -48,8 +49,9 @@ pub struct slipring_close_report {
     pub unreceived: u64,
     /// 1 if a handler was still running. It runs to its end, and is then not called again.
     pub handler_running: u32,
-    /// Not used: 0.
-    pub reserved: u32,
+    /// 1 if the directory could not be closed in order. What was acknowledged is on the disk as far as
+    /// the receipts said; what was settled last may be delivered again.
+    pub store_failed: u32,
 }
 
 /// A partition of a topic. It will not grow.
@@ -64,8 +66,9 @@ pub struct slipring_partition {
     pub shard: u32,
 }
 
-/// Opens a broker in memory. `options` may be NULL for the defaults. Errors: EINVAL, ERANGE,
-/// ETHREAD. Does not wait.
+/// Opens a broker: in memory, or in the directory that `options` name. `options` may be NULL for the
+/// defaults. Errors: EINVAL, ERANGE, ETHREAD; for a directory ELOCKED, EINCOMPATIBLE, EDAMAGED, EFULL,
+/// ESTORE. Does not wait in memory; in a directory it recovers what a crash has left.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_broker_open(
     options: *const slipring_broker_options,
@@ -78,9 +81,27 @@ pub unsafe extern "C" fn slipring_broker_open(
             let log = options.log()?;
             let out = c.out(broker, "broker")?;
             let builder = options.apply(Broker::builder())?;
-            let broker = log.during(|| builder.build())?;
+            let dir = c.array(options.dir.cast::<u8>(), options.dir_len, "dir")?;
+            let broker = if options.dir.is_null() {
+                log.during(|| builder.build())?
+            } else {
+                log.during(|| builder.open(OsStr::from_bytes(dir)))?
+            };
             out.give(slipring_broker { broker, log });
             Ok(())
+        })
+    }
+}
+
+/// Makes everything that has been published and settled survive a power cut. In memory it does
+/// nothing. Errors: EINVAL, ESTORE, EFULL, EFILTERING, EFORKED. Waits for the disk.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_flush(broker: *const slipring_broker) -> slipring_status {
+    // SAFETY: the caller's pointer, used as the header says.
+    unsafe {
+        entry(|c| {
+            let broker = c.get(broker, "broker")?;
+            Ok(broker.log.during(|| broker.broker.flush())?)
         })
     }
 }
@@ -108,7 +129,7 @@ pub unsafe extern "C" fn slipring_broker_close(
                 unhandled: report.unhandled,
                 unreceived: report.unreceived,
                 handler_running: u32::from(report.handler_running),
-                reserved: 0,
+                store_failed: u32::from(report.store.is_some()),
             });
             Ok(())
         })
@@ -124,12 +145,12 @@ pub unsafe extern "C" fn slipring_broker_free(broker: *mut *mut slipring_broker)
     unsafe { free(broker) }
 }
 
-/// The entry of a function that is about the topic `name`.
+/// The entry of a function that is about what has the name `name`.
 ///
 /// # Safety
 /// As for [`entry`].
 #[inline]
-unsafe fn with_name(
+pub(crate) unsafe fn with_name(
     broker: *const slipring_broker,
     name: (*const c_char, usize),
     body: impl for<'c> FnOnce(Caller<'c>, &'c slipring_broker, &'c str) -> Result<(), Failure>,
@@ -184,6 +205,26 @@ pub unsafe extern "C" fn slipring_broker_create_topic(
     }
 }
 
+/// Says how long messages of the topic `name` are kept in the directory from now on: `retention_ns`, or
+/// SLIPRING_FOREVER, and `retention_bytes`, or 0 for any number. Errors: EINVAL, EUTF8, ENOTOPIC,
+/// ESTORE, EFULL, EFILTERING, EFORKED. Waits for the disk.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_set_retention(
+    broker: *const slipring_broker,
+    name: *const c_char,
+    name_len: usize,
+    retention_ns: u64,
+    retention_bytes: u64,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        with_name(broker, (name, name_len), |_, broker, name| {
+            let config = topic_config(1, retention_ns, retention_bytes);
+            Ok(broker.broker.update_topic(name, config)?)
+        })
+    }
+}
+
 /// Deletes the topic `name`: handles to it refuse to publish (EDELETED), and its messages are not
 /// replayed any more. What is queued already is still delivered. Errors: EINVAL, EUTF8, ENOTOPIC,
 /// EFILTERING, EFORKED.
@@ -221,11 +262,7 @@ pub unsafe extern "C" fn slipring_broker_topics(
             let pattern = c.text(pattern, pattern_len, "pattern")?;
             let after = c.optional_text(after, after_len, "after")?;
             let out = c.out(names, "names")?;
-            let mut names = broker.broker.topics(pattern, after, most)?.join("\n");
-            if !names.is_empty() {
-                names.push('\n');
-            }
-            out.give(slipring_text::new(names));
+            out.give(slipring_text::lines(&broker.broker.topics(pattern, after, most)?));
             Ok(())
         })
     }
@@ -295,15 +332,32 @@ impl<'c> Caller<'c> {
     ) -> Result<SubscriptionBuilder<'c>, Failure> {
         let broker = self.get(broker, "broker")?;
         let pattern = self.text(pattern.0, pattern.1, "pattern")?;
+        let (delivery, overflow) = (options.delivery()?, options.overflow()?);
         let mut builder = broker
             .broker
             .subscription(pattern)
-            // What was received cannot be acknowledged through this interface.
-            .delivery(DeliveryMode::AtMostOnce)
             .capacity(options.capacity())
-            .overflow(options.overflow()?)
             .start(options.start()?)
-            .wait(options.wait()?);
+            .wait(options.wait()?)
+            .delivery(delivery)
+            .visibility_timeout(Duration::from_nanos(options.visibility_timeout_ns))
+            .backoff(options.backoff())
+            .max_delivery_attempts(options.max_delivery_attempts)
+            .max_outstanding(options.max_outstanding());
+        // The default policy cannot be told from none.
+        if delivery == DeliveryMode::AtMostOnce || overflow != Overflow::default() {
+            builder = builder.overflow(overflow);
+        }
+        let (topic, len) = (options.dead_letter_topic, options.dead_letter_topic_len);
+        if let Some(topic) = self.optional_text(topic, len, "dead_letter_topic")? {
+            builder = builder.dead_letter_topic(topic);
+        }
+        if options.take_over != 0 {
+            builder = builder.take_over();
+        }
+        if options.keys_overtake != 0 {
+            builder = builder.keys_overtake();
+        }
         if let Some(name) = self.optional_text(options.name, options.name_len, "name")? {
             builder = builder.name(name);
         }

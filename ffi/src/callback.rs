@@ -16,16 +16,23 @@ pub type slipring_message_fn =
 pub type slipring_filter_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, message: *const slipring_message) -> i32>;
 
-/// Handles a message: returns 0 if that succeeded, and any other number if it failed.
+/// Handles a message: returns a `slipring_handled`, or any other number if it failed.
 pub type slipring_handler_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, message: *const slipring_message) -> i32>;
 
 /// Is told how many messages were lost before the next one.
 pub type slipring_lagged_fn = Option<unsafe extern "C" fn(user: *mut c_void, lost: u64)>;
 
-/// Is told of a message that the handler failed on, and what it returned.
+/// Is told of a message that the handler failed on, what it returned, and why: as text that does
+/// not end in NUL, what it has told `slipring_handler_reason`.
 pub type slipring_failed_fn = Option<
-    unsafe extern "C" fn(user: *mut c_void, message: *const slipring_message, returned: i32),
+    unsafe extern "C" fn(
+        user: *mut c_void,
+        message: *const slipring_message,
+        returned: i32,
+        reason: *const c_char,
+        reason_len: usize,
+    ),
 >;
 
 /// Is told an event of the broker: how much it matters, a `slipring_log_level`, and what it was, as
@@ -94,11 +101,13 @@ impl User {
         function: slipring_failed_fn,
         message: &Message<'_>,
         returned: i32,
+        reason: &str,
     ) {
         let view = message::view(message);
         if let Some(function) = function {
+            let (reason, len) = (reason.as_ptr().cast(), reason.len());
             // SAFETY: a function of the caller, given for this.
-            unsafe { function(self.user, &raw const view, returned) }
+            unsafe { function(self.user, &raw const view, returned, reason, len) }
         }
     }
 }

@@ -124,6 +124,16 @@ impl<'c> Caller<'c> {
         Ok(OutArray { pointer, len, place: PhantomData })
     }
 
+    /// The same, which may be left out.
+    pub(crate) fn optional_out_array<T: Copy>(
+        self,
+        pointer: *mut T,
+        len: usize,
+        what: &str,
+    ) -> Result<OutArray<'c, T>, Failure> {
+        self.out_array(pointer, if pointer.is_null() { 0 } else { len }, what)
+    }
+
     /// A struct whose first member is its size: what it has, and the defaults of what it lacks.
     pub(crate) fn sized<T: Versioned>(self, pointer: *const T, what: &str) -> Result<T, Failure> {
         let mut value = T::defaults();

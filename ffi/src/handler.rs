@@ -5,14 +5,15 @@ use crate::broker::slipring_broker;
 use crate::callback::{
     User, slipring_failed_fn, slipring_handler_fn, slipring_lagged_fn, slipring_user_free_fn,
 };
+use crate::handled::handled;
 use crate::last_error::Failure;
 use crate::options::{slipring_subscription_options, time};
 use crate::panic::entry;
 use crate::status::slipring_status;
 use slipring_core::{HandlerSubscription, UnsubscribeError, UnsubscribeReason};
 use std::ffi::{c_char, c_void};
-use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 /// A handler: functions, and the user data that is handed to them.
 ///
@@ -48,13 +49,11 @@ pub struct slipring_handler_subscription {
     subscription: HandlerSubscription,
 }
 
-/// A handler's failure: the number that it returned.
-struct Returned(i32);
-
-impl fmt::Display for Returned {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
+/// What the functions of a handler share; they are called one at a time.
+struct Handling {
+    user: User,
+    /// What the handler has returned last.
+    returned: AtomicI32,
 }
 
 /// Subscribes to `pattern`; `handler`, which is copied, is called with every message, possibly
@@ -88,25 +87,27 @@ pub unsafe extern "C" fn slipring_broker_subscribe_handler(
             let out = c.out(subscription, "subscription")?;
             let mut builder =
                 c.subscription(broker, (pattern, pattern_len), &options, filter_user)?;
-            let user = Arc::new(user);
+            let handling = Arc::new(Handling { user, returned: AtomicI32::new(0) });
             let (handle, lagged, failed) = (handler.handle, handler.lagged, handler.failed);
             if lagged.is_some() {
-                let user = Arc::clone(&user);
-                builder = builder.on_lagged(move |lost| user.tell_lagged(lagged, lost));
+                let handling = Arc::clone(&handling);
+                builder = builder.on_lagged(move |lost| handling.user.tell_lagged(lagged, lost));
             }
             if failed.is_some() {
-                let user = Arc::clone(&user);
+                let handling = Arc::clone(&handling);
                 builder = builder.on_error(move |error| {
-                    let returned = error.reason.parse().unwrap_or(i32::MIN);
-                    user.tell_failed(failed, &error.message, returned);
+                    // Relaxed: the worker that has called the handler calls this.
+                    let returned = handling.returned.load(Ordering::Relaxed);
+                    handling.user.tell_failed(failed, &error.message, returned, error.reason);
                 });
             }
             // This may start workers.
             let log = &c.get(broker, "broker")?.log;
             let subscription = log.during(|| {
-                builder.handler(move |message| match user.ask(handle, message) {
-                    0 => Ok(()),
-                    returned => Err(Returned(returned)),
+                builder.handler(move |message| {
+                    let (returned, handled) = handled(|| handling.user.ask(handle, message));
+                    handling.returned.store(returned, Ordering::Relaxed);
+                    handled
                 })
             })?;
             out.give(slipring_handler_subscription { subscription });
@@ -225,7 +226,7 @@ mod tests {
     use super::*;
     use slipring_core::{Broker, Message};
     use std::ptr::{null, null_mut};
-    use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicPtr, AtomicU64};
 
     unsafe extern "C" fn nothing(
         _: *mut c_void,

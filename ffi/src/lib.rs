@@ -7,19 +7,44 @@
 #![expect(non_camel_case_types, reason = "the types have the names of the header")]
 #![expect(clippy::missing_safety_doc, reason = "the head of the header says it for all functions")]
 
-pub mod broker;
 pub mod callback;
 pub mod handle;
-pub mod handler;
-pub mod last_error;
-pub mod loan;
-pub mod log;
-pub mod message;
-pub mod metrics;
-pub mod options;
 pub mod panic;
-pub mod status;
-pub mod subscription;
-pub mod text;
+
+// What is exported, in the order of the header: one group each, because groups are sorted.
+pub mod options;
+
+pub mod broker;
+
 pub mod topic;
+
+pub mod loan;
+
+pub mod subscription;
+
+pub mod message;
+
+pub mod settle;
+
+pub mod ack_id;
+
+pub mod acker;
+
+pub mod handler;
+
+pub mod handled;
+
+pub mod named;
+
+pub mod letters;
+
+pub mod metrics;
+
+pub mod log;
+
+pub mod text;
+
+pub mod last_error;
+pub mod status;
+
 pub mod version;

@@ -71,6 +71,11 @@ pub struct slipring_message {
     pub partition: u32,
     /// How many attributes it has.
     pub attributes_len: u32,
+    /// Which delivery of the message to this subscription this is, from 1. Always 1 where messages
+    /// are delivered at most once.
+    pub attempt: u32,
+    /// Not used: 0.
+    pub reserved: u32,
     /// For the library. A copy of this struct is as good as the struct, and lives as long.
     pub internal: *const std::ffi::c_void,
 }
@@ -107,6 +112,8 @@ pub(crate) fn view(message: &Message<'_>) -> slipring_message {
         published_us: message.published_us(),
         partition: message.partition(),
         attributes_len: message.attributes().len() as u32,
+        attempt: message.attempt(),
+        reserved: 0,
         internal: ptr::from_ref(message).cast(),
     }
 }
@@ -122,6 +129,7 @@ pub(crate) unsafe fn extend(message: Message<'_>) -> Message<'static> {
 
 impl<'c> Caller<'c> {
     /// The message that a view is of.
+    #[inline]
     pub(crate) fn message(self, view: *const slipring_message) -> Result<&'c Message<'c>, Failure> {
         let view = self.get(view, "message")?;
         self.get(view.internal.cast::<Message<'c>>(), "message.internal")
@@ -293,7 +301,7 @@ pub unsafe extern "C" fn slipring_message_keep(
     }
 }
 
-fn keep(message: OwnedMessage) -> Box<slipring_kept> {
+pub(crate) fn keep(message: OwnedMessage) -> Box<slipring_kept> {
     let mut kept = Box::new(slipring_kept { view: None, message });
     // SAFETY: it is used as long as the handle lives, which has what it borrows from.
     kept.view = Some(unsafe { extend(kept.message.view()) });

@@ -84,6 +84,18 @@ pub struct slipring_subscription_metrics {
     pub handler_failures: u64,
     /// The handler's circuit breaker: 0 closed, 1 open, 2 half open.
     pub breaker: u64,
+    /// Messages that were delivered and are not settled, those that wait for another attempt or for
+    /// an earlier one of their key included. Like those that follow, 0 where messages are delivered
+    /// at most once.
+    pub unsettled: u64,
+    /// Messages that were acknowledged, or that the handler has succeeded with.
+    pub acked: u64,
+    /// Deliveries after the first of a message. They are not among `delivered`.
+    pub redelivered: u64,
+    /// Messages that went to the dead letters.
+    pub dead_lettered: u64,
+    /// Messages that expired from memory after they were delivered, and before they were settled.
+    pub expired_unsettled: u64,
 }
 
 impl From<&SubscriptionMetrics> for slipring_subscription_metrics {
@@ -107,6 +119,11 @@ impl From<&SubscriptionMetrics> for slipring_subscription_metrics {
                 BreakerState::Open => 1,
                 _ => 2,
             },
+            unsettled: figures.unsettled,
+            acked: figures.acked,
+            redelivered: figures.redelivered,
+            dead_lettered: figures.dead_lettered,
+            expired_unsettled: figures.expired_unsettled,
         }
     }
 }

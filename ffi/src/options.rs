@@ -8,8 +8,10 @@ use crate::log::{Log, slipring_log_level};
 use crate::message::slipring_text_view;
 use crate::panic::entry;
 use crate::status::slipring_status;
+use slipring_core::store::{DiskStore, DiskStoreBuilder, OnDamage, SyncPolicy};
 use slipring_core::{
-    BrokerBuilder, CircuitBreaker, Overflow, Sequencer, Start, WaitStrategy, WhenFull,
+    Backoff, BrokerBuilder, CircuitBreaker, DeliveryMode, Overflow, Sequencer, Start, TopicConfig,
+    WaitStrategy, WhenFull,
 };
 use std::ffi::{c_char, c_void};
 use std::num::NonZeroUsize;
@@ -46,8 +48,46 @@ pub enum slipring_sequencer {
     SLIPRING_PINNED = 1,
 }
 
-/// What happens to messages while a subscription's queue is full. Whatever is dropped is told as an
-/// exact number, in stream order.
+/// When a message that was published counts as stored, in a broker with a directory. Under none of
+/// them does a killed process lose anything; they differ in what a power cut may take.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::exhaustive_enums, reason = "C has no others")]
+#[repr(u32)]
+pub enum slipring_sync {
+    /// When the disk has it. Whoever waits at the same time shares one sync.
+    SLIPRING_SYNC_ALWAYS = 0,
+    /// When the operating system has it; the disk follows every `sync_interval_ns`.
+    SLIPRING_SYNC_INTERVAL = 1,
+    /// When the operating system has it; it decides when the disk follows.
+    SLIPRING_SYNC_OS = 2,
+}
+
+/// What to do where the end of a log has other bytes than were written.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::exhaustive_enums, reason = "C has no others")]
+#[repr(u32)]
+pub enum slipring_on_damage {
+    /// The shard can only be read: publishing to it fails with ESTORE.
+    SLIPRING_DAMAGE_REFUSE = 0,
+    /// It goes on behind it. The damage stays as it is, and reading tells of it as a loss.
+    SLIPRING_DAMAGE_SKIP = 1,
+}
+
+/// When a message counts as delivered.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::exhaustive_enums, reason = "C has no others")]
+#[repr(u32)]
+pub enum slipring_delivery {
+    /// When it is acknowledged, goes to the dead letters, or has expired from memory: until then it
+    /// is delivered again, after a time or a failure. Nothing is dropped while a queue is full: the
+    /// subscription reads the log until it has caught up.
+    SLIPRING_AT_LEAST_ONCE = 0,
+    /// When it is handed over. What happens while a queue is full, `overflow` says.
+    SLIPRING_AT_MOST_ONCE = 1,
+}
+
+/// What happens to messages while a subscription's queue is full, where they are delivered at most
+/// once. Whatever is dropped is told as an exact number, in stream order.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::exhaustive_enums, reason = "C has no others")]
 #[repr(u32)]
@@ -63,7 +103,7 @@ pub enum slipring_overflow {
     SLIPRING_DISCONNECT = 3,
 }
 
-/// Where a new subscription begins.
+/// Where a new subscription begins, or goes on when it seeks.
 #[derive(Debug, Clone, Copy)]
 #[expect(clippy::exhaustive_enums, reason = "C has no others")]
 #[repr(u32)]
@@ -102,7 +142,8 @@ pub enum slipring_wait_strategy {
 pub struct slipring_broker_options {
     /// Set by `slipring_broker_options_init`.
     pub struct_size: u32,
-    /// How many shards put messages in order independently of each other: 1 to 64. Default 1.
+    /// How many shards put messages in order independently of each other: 1 to 64. Default 0: 1, or
+    /// as many as the directory was made with, which is refused under another number.
     pub shards: u32,
     /// Memory for messages, over all shards: at least 1 MiB a shard. Default 64 MiB.
     pub memory_budget_bytes: u64,
@@ -141,6 +182,23 @@ pub struct slipring_broker_options {
     pub log_user_free: slipring_user_free_fn,
     /// A `slipring_log_level`: what matters less is not told. Default SLIPRING_LOG_INFO.
     pub log_level: u32,
+    /// For a directory: a `slipring_sync`. Default SLIPRING_SYNC_ALWAYS.
+    pub sync: u32,
+    /// A directory, which is made if need be: what is published, topics, and named subscriptions that
+    /// deliver at least once are kept there, and are there again when it is opened the next time, also
+    /// after a crash. It belongs to one broker at a time. Default NULL: a broker in memory.
+    pub dir: *const c_char,
+    /// Its length in bytes.
+    pub dir_len: usize,
+    /// For SLIPRING_SYNC_INTERVAL. Default 100 ms.
+    pub sync_interval_ns: u64,
+    /// How long messages of topics that are created by publishing are kept in the directory;
+    /// SLIPRING_FOREVER for ever. Default 7 days.
+    pub retention_ns: u64,
+    /// How many bytes of them are kept, for each topic. Default 0: any number.
+    pub retention_bytes: u64,
+    /// For a directory: a `slipring_on_damage`. Default SLIPRING_DAMAGE_REFUSE.
+    pub on_damage: u32,
     /// Not used: 0.
     pub reserved: u32,
 }
@@ -153,7 +211,7 @@ unsafe impl Versioned for slipring_broker_options {
     fn defaults() -> Self {
         Self {
             struct_size: size_of::<Self>() as u32,
-            shards: 1,
+            shards: 0,
             memory_budget_bytes: 64 << 20,
             payload_limit_bytes: 10 << 20,
             default_partitions: 1,
@@ -168,6 +226,13 @@ unsafe impl Versioned for slipring_broker_options {
             log_user: ptr::null_mut(),
             log_user_free: None,
             log_level: slipring_log_level::SLIPRING_LOG_INFO as u32,
+            sync: slipring_sync::SLIPRING_SYNC_ALWAYS as u32,
+            dir: ptr::null(),
+            dir_len: 0,
+            sync_interval_ns: 100_000_000,
+            retention_ns: 7 * 24 * 3600 * 1_000_000_000,
+            retention_bytes: 0,
+            on_damage: slipring_on_damage::SLIPRING_DAMAGE_REFUSE as u32,
             reserved: 0,
         }
     }
@@ -204,6 +269,9 @@ impl slipring_broker_options {
             1 => Sequencer::Pinned { first: self.sequencer_first_cpu as usize },
             other => return Err(unknown("sequencer", other)),
         };
+        if self.shards > 0 {
+            builder = builder.shards(self.shards as usize);
+        }
         if self.workers > 0 {
             builder = builder.workers(self.workers as usize);
         }
@@ -211,14 +279,48 @@ impl slipring_broker_options {
             builder = builder.pin_workers(self.workers_first_cpu as usize);
         }
         Ok(builder
-            .shards(self.shards as usize)
             .memory_budget(size(self.memory_budget_bytes))
             .payload_limit(size(self.payload_limit_bytes))
-            .default_partitions(self.default_partitions as usize)
+            .default_topic(topic_config(
+                self.default_partitions,
+                self.retention_ns,
+                self.retention_bytes,
+            ))
+            .disk(self.disk()?)
             .auto_create(self.create_topics != 0)
             .when_full(when_full)
             .sequencer(sequencer))
     }
+}
+
+impl slipring_broker_options {
+    /// How messages are kept in the directory.
+    fn disk(&self) -> Result<DiskStoreBuilder, Failure> {
+        let sync = match self.sync {
+            0 => SyncPolicy::Always,
+            1 => SyncPolicy::Interval(Duration::from_nanos(self.sync_interval_ns)),
+            2 => SyncPolicy::Os,
+            other => return Err(unknown("sync", other)),
+        };
+        let on_damage = match self.on_damage {
+            0 => OnDamage::Refuse,
+            1 => OnDamage::Skip,
+            other => return Err(unknown("on_damage", other)),
+        };
+        Ok(DiskStore::builder().sync(sync).on_damage(on_damage))
+    }
+}
+
+/// Settings of a topic, as the caller's numbers say them.
+pub(crate) fn topic_config(
+    partitions: u32,
+    retention_ns: u64,
+    retention_bytes: u64,
+) -> TopicConfig {
+    TopicConfig::default()
+        .partitions(partitions as usize)
+        .retention(time(retention_ns))
+        .retention_bytes((retention_bytes > 0).then_some(retention_bytes))
 }
 
 /// Fills the options of a broker with the defaults; `struct_size` is `sizeof *options`. Errors:
@@ -252,6 +354,12 @@ pub struct slipring_subscription_options {
     /// What `start` says.
     pub start_value: u64,
     /// A name, unique in the broker: 1 to 255 of `[A-Za-z0-9._~+%-]`. Default NULL: none.
+    ///
+    /// A subscription that has a name and delivers at least once lives as long as the broker: when
+    /// its handle is freed it goes on without a consumer, and the next that subscribes under the
+    /// name gets all that was published in between, as far as memory retains it, and all that was
+    /// not settled. It keeps the filter and the other settings that it was made with, and goes on
+    /// where it was, whatever start is asked for.
     pub name: *const c_char,
     /// Its length.
     pub name_len: usize,
@@ -282,6 +390,39 @@ pub struct slipring_subscription_options {
     pub breaker_failures: u32,
     /// How long they pause before one is tried.
     pub breaker_cool_down_ns: u64,
+    /// A `slipring_delivery`. Default SLIPRING_AT_MOST_ONCE. What follows is for
+    /// SLIPRING_AT_LEAST_ONCE.
+    pub delivery: u32,
+    /// Not 0: takes the place of the consumer that the subscription `name` has, which gets
+    /// DISCONNECTED; what that has not settled is delivered anew, and a handler in its place is
+    /// unsubscribed. Default 0: EINUSE.
+    pub take_over: u32,
+    /// How long the consumer has to settle a message before it is delivered again: 10 ms to 600 s.
+    /// Default 10 s. `slipring_extend` is for one message; a handler has its message for as long as
+    /// it runs.
+    pub visibility_timeout_ns: u64,
+    /// How long a message that failed waits for its second attempt. Doubled for each one after that.
+    /// Default 100 ms.
+    pub backoff_min_ns: u64,
+    /// What that is doubled up to, at most 24 hours. Default 60 s.
+    pub backoff_max_ns: u64,
+    /// Not 0: each of these pauses is shortened by a random part of up to a half. Default 0.
+    pub backoff_jitter: u32,
+    /// How often a message is delivered before it goes to the dead letters: 1 to 65535. Default 5.
+    pub max_delivery_attempts: u32,
+    /// Messages that can be received and not settled: 1 to 2^24, some 40 bytes each. At the limit,
+    /// none is delivered until one is settled. Default 65536.
+    pub max_outstanding: u64,
+    /// Not 0: messages overtake an earlier one of the same ordering key that has failed. Default 0:
+    /// they wait until that is settled.
+    pub keys_overtake: u32,
+    /// Not used: 0.
+    pub reserved: u32,
+    /// The topic that dead letters go to, made if need be. Default NULL: `$dlq/` and `name`, or
+    /// `unnamed-` and the subscription's number where it has none.
+    pub dead_letter_topic: *const c_char,
+    /// Its length.
+    pub dead_letter_topic_len: usize,
 }
 
 // SAFETY: `repr(C)`, a `u32` first, integers, pointers and functions that may be NULL; a bit
@@ -310,14 +451,47 @@ unsafe impl Versioned for slipring_subscription_options {
             dedicated_thread: 0,
             breaker_failures: 0,
             breaker_cool_down_ns: 0,
+            delivery: number_of(DeliveryMode::AtMostOnce),
+            take_over: 0,
+            visibility_timeout_ns: 10_000_000_000,
+            backoff_min_ns: 100_000_000,
+            backoff_max_ns: 60_000_000_000,
+            backoff_jitter: 0,
+            max_delivery_attempts: 5,
+            max_outstanding: 1 << 16,
+            keys_overtake: 0,
+            reserved: 0,
+            dead_letter_topic: ptr::null(),
+            dead_letter_topic_len: 0,
         }
     }
 }
 
+/// The number of a delivery mode.
+pub(crate) fn number_of(delivery: DeliveryMode) -> u32 {
+    let number = match delivery {
+        DeliveryMode::AtLeastOnce => slipring_delivery::SLIPRING_AT_LEAST_ONCE,
+        DeliveryMode::AtMostOnce => slipring_delivery::SLIPRING_AT_MOST_ONCE,
+    };
+    number as u32
+}
+
+/// A place in the stream, as a `slipring_start` and its value.
+pub(crate) fn start(start: u32, value: u64) -> Result<Start, Failure> {
+    Ok(match start {
+        0 => Start::Now,
+        1 => Start::Earliest,
+        2 => Start::Last(size(value)),
+        3 => Start::Offset(value),
+        4 => Start::Time(value),
+        other => return Err(unknown("start", other)),
+    })
+}
+
 const _: () = assert!(
     size_of::<slipring_broker_options>() >= slipring_broker_options::FIRST_BYTES
-        && size_of::<slipring_subscription_options>() == slipring_subscription_options::FIRST_BYTES,
-    "an option was added: FIRST_BYTES stays, and its == becomes >="
+        && size_of::<slipring_subscription_options>() >= slipring_subscription_options::FIRST_BYTES,
+    "options are added at the end, and FIRST_BYTES stays"
 );
 
 impl slipring_subscription_options {
@@ -338,14 +512,25 @@ impl slipring_subscription_options {
     }
 
     pub(crate) fn start(&self) -> Result<Start, Failure> {
-        Ok(match self.start {
-            0 => Start::Now,
-            1 => Start::Earliest,
-            2 => Start::Last(size(self.start_value)),
-            3 => Start::Offset(self.start_value),
-            4 => Start::Time(self.start_value),
-            other => return Err(unknown("start", other)),
-        })
+        start(self.start, self.start_value)
+    }
+
+    pub(crate) fn delivery(&self) -> Result<DeliveryMode, Failure> {
+        match self.delivery {
+            0 => Ok(DeliveryMode::AtLeastOnce),
+            1 => Ok(DeliveryMode::AtMostOnce),
+            other => Err(unknown("delivery", other)),
+        }
+    }
+
+    pub(crate) fn backoff(&self) -> Backoff {
+        let [min, max] = [self.backoff_min_ns, self.backoff_max_ns].map(Duration::from_nanos);
+        let backoff = Backoff::new(min, max);
+        if self.backoff_jitter != 0 { backoff.jitter() } else { backoff }
+    }
+
+    pub(crate) fn max_outstanding(&self) -> usize {
+        size(self.max_outstanding)
     }
 
     pub(crate) fn wait(&self) -> Result<WaitStrategy, Failure> {

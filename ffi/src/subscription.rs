@@ -5,8 +5,9 @@ use crate::broker::slipring_broker;
 use crate::callback::{User, slipring_message_fn};
 use crate::handle::{Exclusive, Exclusively, Handle};
 use crate::last_error::Failure;
+use crate::log::Log;
 use crate::message::{self, slipring_message};
-use crate::options::{slipring_subscription_options, time};
+use crate::options::{self, slipring_subscription_options, time};
 use crate::panic::entry;
 use crate::status::slipring_status;
 use slipring_core::{Message, RecvError, Subscription, TryRecvError};
@@ -31,7 +32,9 @@ pub(crate) struct Pulled {
     messages: Vec<Message<'static>>,
     /// The views of those.
     views: Vec<slipring_message>,
-    subscription: Subscription,
+    pub(crate) subscription: Subscription,
+    /// Of the broker, where receiving can have something to tell it.
+    pub(crate) log: Log,
 }
 
 impl Handle for slipring_subscription {
@@ -46,9 +49,15 @@ impl Pulled {
     /// The subscription, with nothing borrowed from it.
     #[inline]
     fn subscription(&mut self) -> &mut Subscription {
+        self.idle().1
+    }
+
+    /// The same, with the log.
+    #[inline]
+    fn idle(&mut self) -> (&Log, &mut Subscription) {
         self.views.clear();
         self.messages.clear();
-        &mut self.subscription
+        (&self.log, &mut self.subscription)
     }
 }
 
@@ -74,6 +83,9 @@ pub unsafe extern "C" fn slipring_broker_subscribe(
             let out = c.out(subscription, "subscription")?;
             let builder = c.subscription(broker, (pattern, pattern_len), &options, filter_user)?;
             let subscription = builder.open()?;
+            // Dead letters are stored on the way, which may fail.
+            let is_settled = subscription.acker().is_some();
+            let log = c.get(broker, "broker")?.log.clone();
             out.give(slipring_subscription {
                 id: subscription.id(),
                 lost: AtomicU64::new(0),
@@ -81,6 +93,7 @@ pub unsafe extern "C" fn slipring_broker_subscribe(
                     messages: Vec::new(),
                     views: Vec::new(),
                     subscription,
+                    log: if is_settled { log } else { Log::default() },
                 }),
             });
             Ok(())
@@ -89,7 +102,8 @@ pub unsafe extern "C" fn slipring_broker_subscribe(
 }
 
 /// Unsubscribes, frees the handle and sets the pointer to NULL; messages received from it are gone,
-/// unless they were kept. If a call is using it, in another thread or around this one, that happens
+/// unless they were kept. One that has a name and delivers at least once is not unsubscribed, but
+/// goes on without a consumer: see `slipring_subscription_options.name`. If a call is using it, in another thread or around this one, that happens
 /// when that call returns. NULL, or a pointer to NULL, is no error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_subscription_free(subscription: *mut *mut slipring_subscription) {
@@ -179,7 +193,8 @@ unsafe fn receive(
         entry(|c| {
             let out = c.out(message, "message")?;
             let mut using = c.exclusive(subscription, "subscription")?;
-            let received = match recv(using.subscription()) {
+            let (log, subscription) = using.idle();
+            let received = match log.during(|| recv(subscription)) {
                 // The message is cleared before the subscription is used again.
                 Ok(received) => received.map(|message| message::extend(message)),
                 Err(error) => return Err(failed(&using, error)),
@@ -269,11 +284,10 @@ unsafe fn receive_batch(
             let pulled = &mut *using;
             pulled.views.clear();
             pulled.messages.clear();
-            let batch = if wait {
-                pulled.subscription.recv_batch(most)
-            } else {
-                pulled.subscription.try_recv_batch(most)
-            };
+            let subscription = &mut pulled.subscription;
+            let batch = pulled.log.during(|| {
+                if wait { subscription.recv_batch(most) } else { subscription.try_recv_batch(most) }
+            });
             // The messages are cleared before the subscription is used again.
             let received = batch.map(|batch| {
                 pulled.messages.extend(batch.iter().map(|message| message::extend(message)));
@@ -345,7 +359,9 @@ pub unsafe extern "C" fn slipring_subscription_poll(
             let out = c.optional_out(count, "count")?;
             let mut using = c.exclusive(subscription, "subscription")?;
             let user = User::new(user, None);
-            let polled = using.subscription().poll(most, |message| user.tell(function, &message));
+            let (log, subscription) = using.idle();
+            let polled =
+                log.during(|| subscription.poll(most, |message| user.tell(function, &message)));
             match polled {
                 Ok(0) => Err(Failure::outcome(slipring_status::SLIPRING_EMPTY)),
                 Ok(polled) => {
@@ -376,6 +392,27 @@ pub unsafe extern "C" fn slipring_subscription_wait(
                 Some(timeout) => subscription.wait_timeout(timeout),
             }?;
             if found { Ok(()) } else { Err(Failure::outcome(slipring_status::SLIPRING_TIMEOUT)) }
+        })
+    }
+}
+
+/// Goes on elsewhere, `start` being a `slipring_start` and `start_value` what that says: it may lie
+/// before what was received, which then is delivered anew. All that was received and not settled is
+/// forgotten, and its ack ids and ackers are stale; messages received are gone, unless they were
+/// kept. Errors: CLOSED, EINVAL, EBUSY, ERANGE, EATMOSTONCE, EFILTERING, EFORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_subscription_seek(
+    subscription: *mut slipring_subscription,
+    start: u32,
+    start_value: u64,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let start = options::start(start, start_value)?;
+            let mut using = c.exclusive(subscription, "subscription")?;
+            let (log, subscription) = using.idle();
+            Ok(log.during(|| subscription.seek(start))?)
         })
     }
 }

@@ -17,6 +17,11 @@ impl slipring_text {
         text.push('\0');
         Self { text }
     }
+
+    /// Each of `lines`, and a newline behind it.
+    pub(crate) fn lines(lines: &[String]) -> Self {
+        Self::new(lines.iter().flat_map(|line| [line, "\n"]).collect())
+    }
 }
 
 /// What is in a text; it lives as long as the handle, and a NUL is behind its length. Errors:

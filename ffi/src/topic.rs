@@ -66,8 +66,8 @@ pub struct slipring_batch_receipt {
     pub dropped: u64,
     /// Partition of the first, if any was published.
     pub first_partition: u32,
-    /// Not used: 0.
-    pub reserved: u32,
+    /// 1 if all that was published would survive a power cut. A broker in memory says 0.
+    pub durable: u32,
 }
 
 impl From<BatchReceipt> for slipring_batch_receipt {
@@ -80,7 +80,7 @@ impl From<BatchReceipt> for slipring_batch_receipt {
             enqueued: receipt.enqueued,
             dropped: receipt.dropped,
             first_partition,
-            reserved: 0,
+            durable: u32::from(receipt.durable),
         }
     }
 }

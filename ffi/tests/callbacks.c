@@ -190,8 +190,10 @@ static int32_t fails_at_first(void *user, const slipring_message *message) {
     return message->offset == 0 ? -42 : 0;
 }
 
-static void told_of_failure(void *user, const slipring_message *message, int32_t returned) {
+static void told_of_failure(void *user, const slipring_message *message, int32_t returned,
+                            const char *reason, size_t reason_len) {
     CHECK(message->offset == 0 && returned == -42);
+    CHECK(SAME(reason, reason_len, "the handler returned -42"));
     add_one(&((State *)user)->failed);
 }
 
@@ -210,6 +212,7 @@ static void failures_and_losses_are_told(void) {
     handler.failed = told_of_failure;
     handler.lagged = told_of_loss;
     OK(slipring_subscription_options_init(&options, sizeof options));
+    options.delivery = SLIPRING_AT_MOST_ONCE;
     options.capacity_messages = 2;
     options.dedicated_thread = 1;
     options.breaker_failures = 100;
@@ -375,6 +378,7 @@ static void events_are_told_to_the_function_of_their_broker(void) {
     OK(slipring_broker_open(&options, &logged.state.broker));
     OK(slipring_broker_topic(logged.state.broker, SLIPRING_TEXT("in"), &logged.topic));
     OK(slipring_subscription_options_init(&impatient, sizeof impatient));
+    impatient.delivery = SLIPRING_AT_MOST_ONCE;
     impatient.capacity_messages = 1;
     impatient.overflow = SLIPRING_DISCONNECT;
     impatient.overflow_ns = 0;
@@ -400,7 +404,7 @@ static void events_are_told_to_the_function_of_their_broker(void) {
     CHECK(slipring_broker_open(&options, &refused) == SLIPRING_ERANGE);
     CHECK(refused == NULL && value_of(&logged.state.freed) == 2);
     options.log_level = SLIPRING_LOG_TRACE;
-    options.shards = 0;
+    options.shards = 65;
     CHECK(slipring_broker_open(&options, &refused) == SLIPRING_ERANGE);
     wait_for(&logged.state.freed, 3);
     /* A program that was compiled before there was a log. */

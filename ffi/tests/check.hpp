@@ -40,6 +40,10 @@ class Counter {
     int value_ = 0;
 };
 
+static inline slipring::SubscriptionOptions at_most_once() {
+    return slipring::SubscriptionOptions().delivery(slipring::Delivery::at_most_once);
+}
+
 inline int finish(const char *name) {
     std::printf("%s: ok\n", name);
     return 0;

@@ -48,7 +48,7 @@ static Task collect(Subscription &sub, Executor &executor, std::string &text) {
 
 static void a_coroutine_receives_until_the_broker_closes() {
     auto broker = Broker::open();
-    auto a = broker.subscribe("a", SubscriptionOptions().capacity(2)), b = broker.subscribe("b");
+    auto a = broker.subscribe("a", at_most_once().capacity(2)), b = broker.subscribe("b");
     Poller poller;
     std::string seen_a, seen_b;
     broker.publish("a", "0");
@@ -69,7 +69,7 @@ static void a_coroutine_receives_until_the_broker_closes() {
 
 static void a_message_of_another_thread_wakes_it() {
     auto broker = Broker::open();
-    auto sub = broker.subscribe("a", SubscriptionOptions().overflow(Overflow::block()));
+    auto sub = broker.subscribe("a", at_most_once().overflow(Overflow::block()));
     Poller poller;
     std::string seen;
     Task task = collect(sub, poller, seen);
@@ -137,11 +137,36 @@ static void an_error_is_thrown_where_it_is_awaited() {
     });
 }
 
+// One whose lease has ended is there again by itself, and the coroutine settles it.
+static Task settle(Subscription &sub, Executor &executor, std::uint32_t &attempts) {
+    while (auto received = co_await sub.next(executor)) {
+        attempts = received->attempt();
+        if (attempts > 1 && received->ack())
+            co_return;
+    }
+}
+
+static void the_end_of_a_lease_wakes_it() {
+    auto broker = Broker::open();
+    auto sub = broker.subscribe("a", SubscriptionOptions()
+                                         .delivery(Delivery::at_least_once)
+                                         .visibility_timeout(10ms)
+                                         .max_delivery_attempts(1000));
+    Poller poller;
+    std::uint32_t attempts = 0;
+    broker.publish("a", "x");
+    Task task = settle(sub, poller, attempts);
+    poller.run();
+    CHECK(task.done() && !task.thrown() && attempts > 1);
+    CHECK(broker.subscription_metrics(sub.id()).acked == 1);
+}
+
 int main() {
     a_coroutine_receives_until_the_broker_closes();
     a_message_of_another_thread_wakes_it();
     one_that_ends_while_it_waits_is_forgotten();
     a_call_without_a_reason_does_no_harm();
     an_error_is_thrown_where_it_is_awaited();
+    the_end_of_a_lease_wakes_it();
     return finish("coroutines");
 }

@@ -89,7 +89,7 @@ static void what_a_handler_throws_is_a_retry() {
     auto broker = Broker::open();
     Counter failures, lost, handled, running, go_on;
     std::vector<std::string> reasons;
-    auto options = SubscriptionOptions()
+    auto options = at_most_once()
                        .capacity(2)
                        .dedicated_thread()
                        .circuit_breaker(100, 1ns)
@@ -111,7 +111,7 @@ static void what_a_handler_throws_is_a_retry() {
             throw std::runtime_error("on purpose");
         if (message.offset() == 1)
             throw 42;
-        return message.offset() == 2 ? Handled::retry : Handled::success;
+        return message.offset() == 2 ? Handled::retry() : Handled::success();
     });
     broker.publish("in", "0");
     running.wait_for(1);
@@ -121,7 +121,7 @@ static void what_a_handler_throws_is_a_retry() {
     handled.wait_for(3);
     failures.wait_for(3);
     CHECK((reasons == std::vector<std::string>{"on purpose", "an exception of an unknown type",
-                                               "retry"}));
+                                               "the handler asked for a retry"}));
     lost.wait_for(17);
     auto figures = broker.subscription_metrics(sub.id());
     CHECK(figures.handler_failures == 3 && figures.dropped_newest == 17);
@@ -235,7 +235,7 @@ static void events_of_one_broker_are_told() {
         auto told = Broker::open(options), silent = Broker::open();
         for (const Broker *broker : {&told, &silent}) {
             auto sub = broker->subscribe(
-                "in", SubscriptionOptions().on_failure([&](const Failure &) { failed.add(); }),
+                "in", at_most_once().on_failure([&](const Failure &) { failed.add(); }),
                 [](const Message &) { throw 1; });
             broker->publish("in", "x");
             failed.wait_for(broker == &told ? 1 : 2);

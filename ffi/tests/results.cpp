@@ -13,7 +13,7 @@ static void results_have_a_value_or_an_error() {
     auto broker = Broker::open();
     CHECK(broker && broker.status() == Status::ok);
     auto topic = broker->topic("a");
-    auto sub = broker->subscribe("a", SubscriptionOptions().capacity(2));
+    auto sub = broker->subscribe("a", at_most_once().capacity(2));
     CHECK(topic && sub);
     Result<Receipt> receipt = topic->publish("x");
     CHECK(receipt && receipt->offset == 0 && (*receipt).enqueued == 1);
@@ -55,15 +55,15 @@ static void handlers_and_filters() {
     Counter handled, failed;
     auto sub = broker.subscribe(
         "a",
-        SubscriptionOptions()
+        at_most_once()
             .filter([](const Message &message) { return message.offset() != 1; })
             .on_failure([&](const Failure &failure) {
-                CHECK(failure.reason == "retry");
+                CHECK(failure.reason == "not yet");
                 failed.add();
             }),
         [&](const Message &message) {
             handled.add();
-            return message.offset() == 0 ? Handled::retry : Handled::success;
+            return message.offset() == 0 ? Handled::retry("not yet") : Handled::success();
         });
     CHECK(sub);
     for (int i = 0; i < 3; ++i)
@@ -71,6 +71,36 @@ static void handlers_and_filters() {
     handled.wait_for(2);
     failed.wait_for(1);
     CHECK(sub->unsubscribe_for(forever).value());
+}
+
+static void settling() {
+    Broker broker = *Broker::open();
+    auto options = SubscriptionOptions()
+                       .delivery(Delivery::at_least_once)
+                       .visibility_timeout(600s)
+                       .name("s")
+                       .backoff(0ns, 0ns);
+    Subscription sub = *broker.subscribe("a", options);
+    auto refused = broker.subscribe("a", options);
+    CHECK(!refused && refused.status() == Status::name_in_use);
+    for (int i = 0; i < 3; ++i)
+        CHECK(broker.publish("a", "x"));
+    auto batch = sub.recv_batch(3);
+    AckId id = *batch[0].ack_id();
+    CHECK(*AckId::parse(id.text()) == id && AckId::parse("x").status() == Status::invalid_ack_id);
+    CHECK(batch[0].ack().value() && !batch[0].ack().value());
+    CHECK(batch[1].extend(1ns).status() == Status::out_of_range);
+    Result<Acker> acker = sub.acker();
+    CHECK(acker && !acker->ack(id).value());
+    CHECK(!dead_letter(batch, "no").value());
+    DeadLetters letters = broker.dead_letters("$dlq/s");
+    CHECK(letters.list()->size() == 2 && letters.redrive((*letters.list())[0]).value());
+    CHECK(letters.purge().value() == 1 && !letters.peek(0, 99)->has_value());
+    CHECK(letters.list(Filter::expression("=")).status() == Status::invalid_filter);
+    CHECK(sub.seek(Start::earliest()) && sub.recv()->offset() == 0);
+    CHECK(broker.describe_subscription("s")->is_online && broker.subscriptions()->size() == 1);
+    CHECK(broker.seek_subscription("s", Start::now()).status() == Status::name_in_use);
+    CHECK(broker.delete_subscription("s") && !broker.delete_subscription("s"));
 }
 
 std::uint32_t version_of_the_other_unit();
@@ -81,5 +111,6 @@ int main() {
     results_have_a_value_or_an_error();
     receiving_tells_errors_too();
     handlers_and_filters();
+    settling();
     return finish("results");
 }

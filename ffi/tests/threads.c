@@ -77,6 +77,67 @@ static void *receives_too(void *user) {
     return NULL;
 }
 
+typedef struct {
+    const slipring_message *messages;
+    const slipring_acker *acker;
+    const slipring_ack_id *ids;
+    size_t len;
+} Share;
+
+static void *settles(void *user) {
+    Share *share = (Share *)user;
+    OK(slipring_ack(share->messages, share->len / 2, NULL));
+    OK(slipring_acker_ack(share->acker, share->ids + share->len / 2, share->len - share->len / 2,
+                          NULL));
+    return NULL;
+}
+
+/* One receives, and each of several settles a share of every batch, where it lies and by id. */
+static void many_settle_what_one_receives(void) {
+    enum { BATCH = 64 };
+    slipring_broker *broker = open_broker();
+    slipring_subscription_options options;
+    slipring_subscription *sub = NULL;
+    slipring_subscription_metrics figures;
+    slipring_topic *topic = NULL;
+    slipring_acker *acker = NULL;
+    slipring_ack_id ids[BATCH];
+    const slipring_message *messages;
+    pthread_t threads[THREADS];
+    Share shares[THREADS];
+    size_t received, count, i;
+
+    OK(slipring_subscription_options_init(&options, sizeof options));
+    options.delivery = SLIPRING_AT_LEAST_ONCE;
+    options.visibility_timeout_ns = SLIPRING_SECONDS(600);
+    OK(slipring_broker_subscribe(broker, SLIPRING_TEXT("t"), &options, &sub));
+    OK(slipring_subscription_acker(sub, &acker));
+    OK(slipring_broker_topic(broker, SLIPRING_TEXT("t"), &topic));
+    for (i = 0; i < MESSAGES; i++)
+        OK(slipring_topic_publish(topic, NULL, 0, NULL));
+    for (received = 0; received < MESSAGES; received += count) {
+        OK(slipring_subscription_recv_batch(sub, BATCH, &messages, &count));
+        OK(slipring_ack_ids(messages, count, ids));
+        for (i = 0; i < THREADS; i++) {
+            size_t first = count * i / THREADS;
+            shares[i].messages = messages + first;
+            shares[i].ids = ids + first;
+            shares[i].len = count * (i + 1) / THREADS - first;
+            shares[i].acker = acker;
+            CHECK(pthread_create(&threads[i], NULL, settles, &shares[i]) == 0);
+        }
+        for (i = 0; i < THREADS; i++)
+            pthread_join(threads[i], NULL);
+    }
+    OK(slipring_broker_subscription_metrics(broker, slipring_subscription_id(sub), &figures,
+                                            sizeof figures));
+    CHECK(figures.acked == MESSAGES && figures.unsettled == 0 && figures.redelivered == 0);
+    slipring_acker_free(&acker);
+    slipring_topic_free(&topic);
+    slipring_subscription_free(&sub);
+    slipring_broker_free(&broker);
+}
+
 static void one_consumer_at_a_time_is_checked(void) {
     pthread_t threads[THREADS];
     Shared shared;
@@ -146,6 +207,7 @@ uint32_t version_of_the_other_unit(void);
 int main(void) {
     CHECK(version_of_the_other_unit() == slipring_version());
     many_publish_to_one_topic();
+    many_settle_what_one_receives();
     one_consumer_at_a_time_is_checked();
     errors_belong_to_their_thread();
     freed_while_it_waits();

@@ -182,6 +182,13 @@ static int only_even(void *user, const slipring_message *message) {
     return message->payload[0] % 2 == 0;
 }
 
+static slipring_subscription_options at_most_once(void) {
+    slipring_subscription_options options;
+    OK(slipring_subscription_options_init(&options, sizeof options));
+    options.delivery = SLIPRING_AT_MOST_ONCE;
+    return options;
+}
+
 static void settings_of_a_subscription(void) {
     slipring_broker_options options;
     slipring_subscription_options sub_options;
@@ -206,7 +213,7 @@ static void settings_of_a_subscription(void) {
     CHECK(slipring_broker_create_topic(broker, SLIPRING_TEXT("a"), 1, NULL) == SLIPRING_EEXIST);
 
     /* Drop oldest, a name, another pattern, an exact loss. */
-    OK(slipring_subscription_options_init(&sub_options, sizeof sub_options));
+    sub_options = at_most_once();
     more = text("b/*");
     sub_options.name = "my-name";
     sub_options.name_len = 7;
@@ -227,7 +234,7 @@ static void settings_of_a_subscription(void) {
     slipring_subscription_free(&sub);
 
     /* Replay: the last two. */
-    OK(slipring_subscription_options_init(&sub_options, sizeof sub_options));
+    sub_options = at_most_once();
     sub_options.start = SLIPRING_START_LAST;
     sub_options.start_value = 2;
     OK(slipring_broker_subscribe(broker, SLIPRING_TEXT("a"), &sub_options, &sub));
@@ -246,7 +253,7 @@ static void settings_of_a_subscription(void) {
     slipring_subscription_free(&sub);
 
     /* Blocking: try does not wait, a time is kept, a batch tells how far it came. */
-    OK(slipring_subscription_options_init(&sub_options, sizeof sub_options));
+    sub_options = at_most_once();
     sub_options.overflow = SLIPRING_BLOCK;
     sub_options.capacity_messages = 1;
     OK(slipring_broker_subscribe(broker, SLIPRING_TEXT("a"), &sub_options, &sub));
@@ -266,7 +273,7 @@ static void settings_of_a_subscription(void) {
     slipring_subscription_free(&sub);
 
     /* An expression as filter. */
-    OK(slipring_subscription_options_init(&sub_options, sizeof sub_options));
+    sub_options = at_most_once();
     sub_options.filter = "attributes:x";
     sub_options.filter_len = 12;
     OK(slipring_broker_subscribe(broker, SLIPRING_TEXT("a"), &sub_options, &sub));
@@ -331,16 +338,18 @@ static void looking_around(void) {
 /* Programs that were compiled before must find these as they were. */
 static void sizes_are_what_they_were(void) {
     CHECK(sizeof(slipring_text_view) == 16 && sizeof(slipring_attribute) == 32);
-    CHECK(sizeof(slipring_message) == 80 && offsetof(slipring_message, internal) == 72);
+    CHECK(sizeof(slipring_message) == 88 && offsetof(slipring_message, internal) == 80);
     CHECK(sizeof(slipring_new_message) == 64 && offsetof(slipring_new_message, key) == 16);
     CHECK(sizeof(slipring_receipt) == 40 && offsetof(slipring_receipt, partition) == 32);
     CHECK(sizeof(slipring_batch_receipt) == 48 && sizeof(slipring_close_report) == 24);
     CHECK(sizeof(slipring_partition) == 16 && sizeof(slipring_handler) == 40);
+    CHECK(sizeof(slipring_ack_id) == 24);
     /* These may grow at their end. */
     CHECK(offsetof(slipring_broker_options, workers_first_cpu) == 52);
-    CHECK(offsetof(slipring_subscription_options, breaker_cool_down_ns) == 120);
+    CHECK(offsetof(slipring_subscription_options, dead_letter_topic_len) == 192);
     CHECK(offsetof(slipring_metrics, subscriptions) == 72);
-    CHECK(offsetof(slipring_subscription_metrics, breaker) == 104);
+    CHECK(offsetof(slipring_subscription_metrics, expired_unsettled) == 144);
+    CHECK(offsetof(slipring_subscription_description, is_online) == 20);
 }
 
 int main(void) {

@@ -22,6 +22,170 @@ static void freed(void *user) { ++*(int *)user; }
 
 static const size_t TOO_LONG = (size_t)-1;
 
+/* What is about delivery at least once. */
+static void settling_nothing(slipring_broker *broker, slipring_subscription *sub) {
+    slipring_message message;
+    slipring_status outcomes[1] = {SLIPRING_OK};
+    slipring_acker *acker = NULL, *leased_acker = NULL;
+    slipring_letters *letters = NULL;
+    slipring_kept *letter = NULL;
+    slipring_text *words = NULL;
+    slipring_ack_id id;
+    slipring_subscription_description description;
+    slipring_subscription_options options;
+    slipring_subscription *leased = NULL;
+    const slipring_message *messages = NULL;
+    size_t count = 0;
+    uint64_t number = 0;
+    char buffer[4] = "old";
+
+    memset(&message, 0, sizeof message);
+    memset(&id, 0, sizeof id);
+    OK(slipring_subscription_options_init(&options, sizeof options));
+    options.delivery = SLIPRING_AT_LEAST_ONCE;
+    OK(slipring_broker_subscribe(broker, SLIPRING_TEXT("leased"), &options, &leased));
+    OK(slipring_subscription_acker(leased, &leased_acker));
+
+    INVALID(slipring_ack(NULL, 1, NULL));
+    INVALID(slipring_ack(&message, TOO_LONG, NULL));
+    OK(slipring_ack(NULL, 0, NULL));
+    INVALID(slipring_ack(&message, 1, outcomes));
+    CHECK(outcomes[0] == SLIPRING_EINVAL);
+    INVALID(slipring_nack(NULL, 1, 0, NULL));
+    INVALID(slipring_nack(&message, 1, 0, NULL));
+    INVALID(slipring_extend(NULL, 1, 0, NULL));
+    INVALID(slipring_extend(&message, 1, 0, NULL));
+    INVALID(slipring_dead_letter(NULL, 1, NULL, 0, NULL));
+    INVALID(slipring_dead_letter(&message, 1, NULL, 0, NULL));
+    INVALID(slipring_dead_letter(&message, 1, NULL, 1, NULL));
+    INVALID(slipring_dead_letter(&message, 1, "x", TOO_LONG, NULL));
+    INVALID(slipring_ack_ids(NULL, 1, &id));
+    INVALID(slipring_ack_ids(&message, 1, &id));
+    INVALID(slipring_ack_ids(&message, 1, NULL));
+    OK(slipring_ack_ids(NULL, 0, NULL));
+    CHECK(slipring_ack_id_text(NULL, buffer, sizeof buffer) == 0);
+    CHECK(slipring_ack_id_text(&id, buffer, sizeof buffer) == 0 && strcmp(buffer, "old") == 0);
+    INVALID(slipring_ack_id_parse(NULL, 1, &id));
+    INVALID(slipring_ack_id_parse(SLIPRING_TEXT("a"), NULL));
+    FAILS(slipring_ack_id_parse(SLIPRING_TEXT("0x"), &id), SLIPRING_EACKID, "at byte 1");
+    CHECK(slipring_last_error_position() == 1);
+    CHECK(slipring_ack_id_parse(SLIPRING_TEXT(""), &id) == SLIPRING_EACKID);
+    CHECK(slipring_ack_id_parse(SLIPRING_TEXT("\xff"), &id) == SLIPRING_EUTF8);
+
+    INVALID(slipring_subscription_acker(NULL, &acker));
+    INVALID(slipring_subscription_acker(leased, NULL));
+    CHECK(slipring_subscription_acker(sub, &acker) == SLIPRING_EATMOSTONCE);
+    INVALID(slipring_broker_acker(NULL, SLIPRING_TEXT("a"), &acker));
+    INVALID(slipring_broker_acker(broker, NULL, 1, &acker));
+    INVALID(slipring_broker_acker(broker, SLIPRING_TEXT("a"), NULL));
+    CHECK(slipring_broker_acker(broker, SLIPRING_TEXT("a"), &acker) == SLIPRING_ENOSUBSCRIPTION);
+    INVALID(slipring_acker_ack(NULL, &id, 1, NULL));
+    INVALID(slipring_acker_ack(leased_acker, NULL, 1, NULL));
+    INVALID(slipring_acker_ack(leased_acker, &id, TOO_LONG, NULL));
+    CHECK(slipring_acker_ack(leased_acker, &id, 1, NULL) == SLIPRING_EACKID);
+    memset(&id, 0xff, sizeof id);
+    CHECK(slipring_acker_ack(leased_acker, &id, 1, outcomes) == SLIPRING_EACKID);
+    CHECK(outcomes[0] == SLIPRING_EACKID);
+    INVALID(slipring_acker_nack(NULL, &id, 1, 0, NULL));
+    INVALID(slipring_acker_nack(leased_acker, NULL, 1, 0, NULL));
+    INVALID(slipring_acker_extend(NULL, &id, 1, 0, NULL));
+    INVALID(slipring_acker_extend(leased_acker, NULL, 1, 0, NULL));
+    INVALID(slipring_acker_dead_letter(NULL, &id, 1, NULL, 0, NULL));
+    INVALID(slipring_acker_dead_letter(leased_acker, NULL, 1, NULL, 0, NULL));
+    INVALID(slipring_acker_dead_letter(leased_acker, &id, 1, NULL, 1, NULL));
+    CHECK(slipring_acker_dead_letter(leased_acker, &id, 1, "\xff", 1, NULL) == SLIPRING_EUTF8);
+    INVALID(slipring_handler_reason(NULL, 1));
+    INVALID(slipring_handler_reason(SLIPRING_TEXT("outside")));
+
+    INVALID(slipring_subscription_seek(NULL, SLIPRING_START_NOW, 0));
+    CHECK(slipring_subscription_seek(leased, UINT32_MAX, 0) == SLIPRING_ERANGE);
+    INVALID(slipring_broker_seek_subscription(NULL, SLIPRING_TEXT("a"), SLIPRING_START_NOW, 0));
+    INVALID(slipring_broker_seek_subscription(broker, NULL, 1, SLIPRING_START_NOW, 0));
+    CHECK(slipring_broker_seek_subscription(broker, SLIPRING_TEXT("a"), 5, 0) == SLIPRING_ERANGE);
+    CHECK(slipring_broker_seek_subscription(broker, SLIPRING_TEXT("a"), SLIPRING_START_NOW, 0) ==
+          SLIPRING_ENOSUBSCRIPTION);
+    INVALID(slipring_broker_subscriptions(NULL, &words));
+    INVALID(slipring_broker_subscriptions(broker, NULL));
+    INVALID(slipring_broker_describe_subscription(NULL, SLIPRING_TEXT("a"), &description,
+                                                  sizeof description, NULL));
+    INVALID(slipring_broker_describe_subscription(broker, NULL, 1, &description,
+                                                  sizeof description, NULL));
+    CHECK(slipring_broker_describe_subscription(broker, SLIPRING_TEXT("\xff"), &description,
+                                                sizeof description, &words) == SLIPRING_EUTF8);
+    INVALID(slipring_broker_delete_subscription(NULL, SLIPRING_TEXT("a")));
+    INVALID(slipring_broker_delete_subscription(broker, NULL, 1));
+
+    INVALID(slipring_broker_dead_letters(NULL, SLIPRING_TEXT("a"), NULL, 0, 1, &letters));
+    INVALID(slipring_broker_dead_letters(broker, NULL, 1, NULL, 0, 1, &letters));
+    INVALID(slipring_broker_dead_letters(broker, SLIPRING_TEXT("a"), NULL, 1, 1, &letters));
+    INVALID(slipring_broker_dead_letters(broker, SLIPRING_TEXT("a"), NULL, 0, 1, NULL));
+    FAILS(slipring_broker_dead_letters(broker, SLIPRING_TEXT("a"), SLIPRING_TEXT("attributes:"), 1,
+                                       &letters),
+          SLIPRING_EFILTER, "at byte 11");
+    OK(slipring_broker_dead_letters(broker, SLIPRING_TEXT("//"), NULL, 0, TOO_LONG, &letters));
+    INVALID(slipring_letters_get(NULL, &messages, &count));
+    INVALID(slipring_letters_get(letters, NULL, &count));
+    INVALID(slipring_letters_get(letters, &messages, NULL));
+    slipring_letters_free(&letters);
+    slipring_letters_free(&letters);
+    slipring_letters_free(NULL);
+    INVALID(slipring_broker_dead_letter(NULL, SLIPRING_TEXT("a"), 0, 0, &letter));
+    INVALID(slipring_broker_dead_letter(broker, NULL, 1, 0, 0, &letter));
+    INVALID(slipring_broker_dead_letter(broker, SLIPRING_TEXT("a"), 0, 0, NULL));
+    CHECK(slipring_broker_dead_letter(broker, SLIPRING_TEXT("a"), UINT32_MAX, UINT64_MAX,
+                                      &letter) == SLIPRING_EMPTY);
+    INVALID(slipring_broker_redrive(NULL, SLIPRING_TEXT("a"), &message, 1, &number));
+    INVALID(slipring_broker_redrive(broker, NULL, 1, &message, 1, &number));
+    INVALID(slipring_broker_redrive(broker, SLIPRING_TEXT("a"), NULL, 1, &number));
+    INVALID(slipring_broker_redrive(broker, SLIPRING_TEXT("a"), &message, 1, &number));
+    INVALID(slipring_broker_redrive(broker, SLIPRING_TEXT("a"), &message, TOO_LONG, NULL));
+    OK(slipring_broker_redrive(broker, SLIPRING_TEXT("a"), NULL, 0, NULL));
+    INVALID(slipring_broker_redrive_all(NULL, SLIPRING_TEXT("a"), NULL, 0, &number));
+    INVALID(slipring_broker_redrive_all(broker, NULL, 1, NULL, 0, &number));
+    INVALID(slipring_broker_redrive_all(broker, SLIPRING_TEXT("a"), NULL, 1, &number));
+    CHECK(slipring_broker_redrive_all(broker, SLIPRING_TEXT("a"), SLIPRING_TEXT("="), NULL) ==
+          SLIPRING_EFILTER);
+    INVALID(slipring_broker_purge_dead_letters(NULL, SLIPRING_TEXT("a"), &number));
+    INVALID(slipring_broker_purge_dead_letters(broker, NULL, 1, &number));
+
+    CHECK(acker == NULL && letters == NULL && letter == NULL && words == NULL);
+    CHECK(messages == NULL && count == 0 && number == 0);
+    slipring_acker_free(&leased_acker);
+    slipring_acker_free(&leased_acker);
+    slipring_acker_free(NULL);
+    slipring_subscription_free(&leased);
+}
+
+/* A struct of a program that knows less, or more. */
+static void descriptions_say_their_size(slipring_broker *broker) {
+    slipring_subscription_options options;
+    slipring_subscription_description description;
+    slipring_subscription_metrics figures;
+    slipring_subscription *sub = NULL;
+
+    OK(slipring_subscription_options_init(&options, sizeof options));
+    options.name = "sized";
+    options.name_len = 5;
+    OK(slipring_broker_subscribe(broker, SLIPRING_TEXT("sized"), &options, &sub));
+    memset(&description, 0xee, sizeof description);
+    OK(slipring_broker_describe_subscription(broker, SLIPRING_TEXT("sized"), &description, 8,
+                                             NULL));
+    CHECK(description.queued == 0 && description.unsettled == 0xeeeeeeeeeeeeeeee);
+    INVALID(slipring_broker_describe_subscription(broker, SLIPRING_TEXT("sized"), NULL,
+                                                  sizeof description, NULL));
+    INVALID(slipring_broker_describe_subscription(broker, SLIPRING_TEXT("sized"), &description,
+                                                  sizeof description + 1, NULL));
+    /* Before there was delivery at least once. */
+    memset(&figures, 0xee, sizeof figures);
+    OK(slipring_broker_subscription_metrics(broker, slipring_subscription_id(sub), &figures, 112));
+    CHECK(figures.breaker == 0 && figures.unsettled == 0xeeeeeeeeeeeeeeee);
+    slipring_subscription_free(&sub);
+    OK(slipring_subscription_options_init(&options, 128));
+    CHECK(options.struct_size == 128);
+    OK(slipring_broker_subscribe(broker, SLIPRING_TEXT("sized"), &options, &sub));
+    slipring_subscription_free(&sub);
+}
+
 static void null_is_never_looked_at(slipring_broker *broker, slipring_topic *topic,
                                     slipring_subscription *sub) {
     slipring_topic *no_topic = NULL;
@@ -164,6 +328,8 @@ static void null_is_never_looked_at(slipring_broker *broker, slipring_topic *top
     INVALID(slipring_kept_message(NULL, &message));
     INVALID(slipring_text_get(NULL, &view));
 
+    settling_nothing(broker, sub);
+
     slipring_broker_free(NULL);
     slipring_topic_free(NULL);
     slipring_topic_free(&no_topic);
@@ -251,6 +417,33 @@ static void what_is_wrong_is_said(slipring_broker *broker, slipring_topic *topic
     options.wait = 77;
     FAILS(slipring_broker_subscribe(broker, SLIPRING_TEXT("a"), &options, &sub), SLIPRING_ERANGE,
           "wait");
+    options.wait = 0;
+    options.delivery = 77;
+    FAILS(slipring_broker_subscribe(broker, SLIPRING_TEXT("a"), &options, &sub), SLIPRING_ERANGE,
+          "delivery");
+    options.delivery = SLIPRING_AT_LEAST_ONCE;
+    options.visibility_timeout_ns = 9999999;
+    FAILS(slipring_broker_subscribe(broker, SLIPRING_TEXT("a"), &options, &sub), SLIPRING_ERANGE,
+          "visibility_timeout");
+    options.visibility_timeout_ns = SLIPRING_FOREVER;
+    FAILS(slipring_broker_subscribe(broker, SLIPRING_TEXT("a"), &options, &sub), SLIPRING_ERANGE,
+          "visibility_timeout");
+    options.visibility_timeout_ns = SLIPRING_SECONDS(600);
+    options.max_delivery_attempts = 0;
+    FAILS(slipring_broker_subscribe(broker, SLIPRING_TEXT("a"), &options, &sub), SLIPRING_ERANGE,
+          "max_delivery_attempts");
+    options.max_delivery_attempts = 65535;
+    options.max_outstanding = UINT64_MAX;
+    FAILS(slipring_broker_subscribe(broker, SLIPRING_TEXT("a"), &options, &sub), SLIPRING_ERANGE,
+          "max_outstanding");
+    options.max_outstanding = 1;
+    options.dead_letter_topic = "a//b";
+    options.dead_letter_topic_len = 4;
+    FAILS(slipring_broker_subscribe(broker, SLIPRING_TEXT("a"), &options, &sub), SLIPRING_ENAME,
+          "byte 2");
+    CHECK(slipring_last_error_position() == 2);
+    options.dead_letter_topic = NULL;
+    INVALID(slipring_broker_subscribe(broker, SLIPRING_TEXT("a"), &options, &sub));
     options.struct_size = 4;
     FAILS(slipring_broker_subscribe(broker, SLIPRING_TEXT("a"), &options, &sub), SLIPRING_EINVAL,
           "_init");
@@ -323,6 +516,33 @@ static void user_data_is_let_go_of_also_on_failure(slipring_broker *broker) {
     CHECK(sub == NULL && handled == NULL);
 }
 
+static void after_close_there_is_no_settling(slipring_broker *broker) {
+    slipring_subscription_options options;
+    slipring_subscription *sub = NULL;
+    slipring_text *words = NULL;
+    slipring_letters *letters = NULL;
+    uint64_t number = 9;
+
+    OK(slipring_subscription_options_init(&options, sizeof options));
+    options.delivery = SLIPRING_AT_LEAST_ONCE;
+    options.name = "late";
+    options.name_len = 4;
+    CHECK(slipring_broker_subscribe(broker, SLIPRING_TEXT("a"), &options, &sub) ==
+          SLIPRING_CLOSED);
+    CHECK(sub == NULL);
+    CHECK(slipring_broker_seek_subscription(broker, SLIPRING_TEXT("late"), SLIPRING_START_NOW, 0) ==
+          SLIPRING_ENOSUBSCRIPTION);
+    CHECK(slipring_broker_delete_subscription(broker, SLIPRING_TEXT("late")) ==
+          SLIPRING_ENOSUBSCRIPTION);
+    OK(slipring_broker_subscriptions(broker, &words));
+    slipring_text_free(&words);
+    OK(slipring_broker_dead_letters(broker, SLIPRING_TEXT("$dlq/late"), NULL, 0, 1, &letters));
+    slipring_letters_free(&letters);
+    OK(slipring_broker_redrive_all(broker, SLIPRING_TEXT("$dlq/late"), NULL, 0, &number));
+    CHECK(number == 0);
+    OK(slipring_broker_purge_dead_letters(broker, SLIPRING_TEXT("$dlq/late"), NULL));
+}
+
 static void after_close(slipring_broker *broker, slipring_topic *topic,
                         slipring_subscription *sub) {
     slipring_new_message out;
@@ -376,6 +596,7 @@ static void after_close(slipring_broker *broker, slipring_topic *topic,
     CHECK(messages == NULL && count == 0);
     OK(slipring_subscription_event_fd(sub, &fd));
     CHECK(readable(fd));
+    after_close_there_is_no_settling(broker);
     /* Looking around goes on. */
     OK(slipring_subscription_queued(sub, &queued));
     OK(slipring_broker_metrics(broker, &metrics, sizeof metrics));
@@ -387,11 +608,15 @@ int main(void) {
     slipring_broker *broker = open_broker();
     slipring_topic *topic = NULL;
     slipring_subscription *sub = NULL;
+    slipring_subscription_options options;
 
     CHECK(slipring_last_error(NULL, 0) == 0 && slipring_last_error_position() == SIZE_MAX);
     OK(slipring_broker_topic(broker, SLIPRING_TEXT("t"), &topic));
-    OK(slipring_broker_subscribe(broker, SLIPRING_TEXT("t"), NULL, &sub));
+    OK(slipring_subscription_options_init(&options, sizeof options));
+    options.delivery = SLIPRING_AT_MOST_ONCE;
+    OK(slipring_broker_subscribe(broker, SLIPRING_TEXT("t"), &options, &sub));
     null_is_never_looked_at(broker, topic, sub);
+    descriptions_say_their_size(broker);
     what_is_wrong_is_said(broker, topic);
     user_data_is_let_go_of_also_on_failure(broker);
     after_close(broker, topic, sub);

@@ -15,10 +15,7 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(read.as_ref(), Ok(&filter), "printed as {printed}");
             // The message that has every key, empty, and its complement.
             let message: Vec<_> = filter.keys().map(|key| (key, "")).collect();
-            assert_ne!(
-                filter.matches(&message),
-                filter.clone().not().matches(&message)
-            );
+            assert_ne!(filter.matches(&message), filter.clone().not().matches(&message));
         }
         Err(error) => assert!(text.is_char_boundary(error.position), "{error}"),
     }

@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ._errors import Closed, Disconnected, Lagged
+from ._errors import AckError, Closed, Disconnected, Lagged
+from ._slipring import _settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from ._slipring import Batch, Message, Subscription
+    from ._slipring import Acker, Batch, Message, Subscription
 
     _AsyncHandler = Callable[[Message], Coroutine[object, object, object]]
     _OnError = Callable[[Message, BaseException], object]
@@ -78,28 +79,101 @@ class Messages:
             raise StopAsyncIteration from None
 
 
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The loop for a handler that is a coroutine."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError(
+            "a handler that is a coroutine runs on the event loop it was given on: "
+            "subscribe inside a coroutine"
+        ) from None
+
+
+def start_handler(
+    loop: asyncio.AbstractEventLoop,
+    subscription: Subscription,
+    handler: _AsyncHandler,
+    on_error: _OnError | None,
+    on_lagged: _OnLagged | None,
+    lease: float | None,
+) -> asyncio.Task[None]:
+    """Handles messages on ``loop``, one after the other. ``lease``: seconds that the handler has each
+    for, before that is renewed; ``None`` where they are delivered at most once."""
+    acker = None if lease is None else subscription.acker()
+    return loop.create_task(_handle(subscription, handler, on_error, on_lagged, lease, acker))
+
+
 async def _handle(
     subscription: Subscription,
     handler: _AsyncHandler,
     on_error: _OnError | None,
     on_lagged: _OnLagged | None,
+    lease: float | None,
+    acker: Acker | None,
 ) -> None:
-    while True:
-        try:
-            message = await get(subscription)
-        except Lagged as lagged:
-            if on_lagged is not None:
-                _tell("an on_lagged function failed", on_lagged, lagged.count)
-            continue
-        except (Closed, Disconnected):
-            return
-        try:
-            await handler(message)
-        except Exception as error:
+    # With the task ends the subscription: nobody else would take its messages.
+    with subscription:
+        while True:
+            try:
+                message = await get(subscription)
+            except Lagged as lagged:
+                if on_lagged is not None:
+                    _tell("an on_lagged function failed", on_lagged, lagged.count)
+                continue
+            except (Closed, Disconnected):
+                return
+            returned, raised = await _call(handler, message, lease)
+            failure = _settle(acker, message, returned, raised)
+            if failure is None:
+                continue
             if on_error is None:
-                _log("the handler of %r failed on %r", subscription, message, error=error)
+                _log("the handler of %r failed on %r", subscription, message, error=failure)
             else:
-                _tell("an on_error function failed", on_error, message, error)
+                _tell("an on_error function failed", on_error, message, failure)
+
+
+async def _call(
+    handler: _AsyncHandler, message: Message, lease: float | None
+) -> tuple[object, BaseException | None]:
+    """What the handler returns, or raises. Meanwhile the message is leased."""
+    renewal = None if lease is None else _Renewal(message, lease)
+    try:
+        return await handler(message), None
+    except Exception as error:
+        return None, error
+    except asyncio.CancelledError as error:
+        # Either this task is cancelled, or something that the handler has awaited was.
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        return None, error
+    finally:
+        if renewal is not None:
+            renewal.end()
+
+
+class _Renewal:
+    """Keeps a message leased."""
+
+    def __init__(self, message: Message, seconds: float) -> None:
+        self._message = message
+        self._seconds = seconds
+        self._loop = asyncio.get_running_loop()
+        self._wait()
+
+    def _wait(self) -> None:
+        self._timer = self._loop.call_later(self._seconds / 2, self._renew)
+
+    def _renew(self) -> None:
+        try:
+            self._message.extend(self._seconds)
+        except AckError:
+            return  # it is somebody else's
+        self._wait()
+
+    def end(self) -> None:
+        self._timer.cancel()
 
 
 def _tell(failed: str, function: Callable[..., object], *arguments: object) -> None:
@@ -109,25 +183,7 @@ def _tell(failed: str, function: Callable[..., object], *arguments: object) -> N
         _log(failed, error=error)
 
 
-def _log(text: str, *arguments: object, error: Exception) -> None:
+def _log(text: str, *arguments: object, error: BaseException) -> None:
     from logging import getLogger
 
     getLogger("slipring").error(text, *arguments, exc_info=error)
-
-
-def start_handler(
-    subscription: Subscription,
-    handler: _AsyncHandler,
-    on_error: _OnError | None,
-    on_lagged: _OnLagged | None,
-) -> asyncio.Task[None]:
-    """Handles messages on the running loop, one after the other."""
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        subscription.close()
-        raise RuntimeError(
-            "a handler that is a coroutine runs on the event loop it was given on: "
-            "subscribe inside a coroutine"
-        ) from None
-    return loop.create_task(_handle(subscription, handler, on_error, on_lagged))

@@ -39,20 +39,45 @@ class ConfigError(Error):
     """Why a broker could not be made, or a topic not be managed."""
 
 
-class AtMostOnce(ConfigError):
+class AckError(Error):
+    """Why a message could not be settled, given back or kept longer.
+
+    >>> import slipring
+    >>> broker = slipring.open()
+    >>> jobs = broker.subscribe("jobs", delivery=slipring.DeliveryMode.AT_LEAST_ONCE)
+    >>> receipt = broker.publish("jobs", b"mail")
+    >>> message = jobs.get()
+    >>> message.ack()
+    True
+    >>> message.nack()
+    Traceback (most recent call last):
+    slipring._errors.Stale: the lease is over
+    """
+
+
+class SeekError(Error):
+    """Why a subscription could not be sought."""
+
+
+class AtMostOnce(ConfigError, SeekError):
     """Only a subscription that delivers at least once can do that."""
 
 
-class Closed(PublishError, SubscribeError, RecvError, ConfigError):
+class Closed(PublishError, SubscribeError, RecvError, ConfigError, SeekError):
     """The broker or the subscription is closed; when receiving, everything queued was delivered."""
+
+
+class DeadLetterNotStored(AckError):
+    """The dead letter could not be published, and so the message was not settled: it will be
+    delivered again. ``__cause__`` is what publishing raised."""
 
 
 class Disconnected(RecvError):
     """The subscription's queue stayed full for longer than it allows (see ``Disconnect``), and
-    everything queued was delivered."""
+    everything queued was delivered; or another consumer has taken its place, or it was deleted."""
 
 
-class Forked(PublishError, SubscribeError, RecvError, ConfigError):
+class Forked(PublishError, SubscribeError, RecvError, ConfigError, AckError, SeekError):
     """The process has forked since the broker was opened, and this is the child."""
 
 
@@ -60,7 +85,7 @@ class Full(PublishError):
     """The memory budget is used up by messages that are still queued (see ``WhenFull``)."""
 
 
-class InsideFilter(PublishError, SubscribeError, RecvError, ConfigError):
+class InsideFilter(PublishError, SubscribeError, RecvError, ConfigError, AckError, SeekError):
     """The call came from inside a filter function of native code, during which a shard is held."""
 
 
@@ -117,7 +142,11 @@ class Lagged(RecvError):
 
 
 class NameInUse(SubscribeError, ConfigError):
-    """A subscription of this name exists."""
+    """A subscription of this name exists, and has a consumer."""
+
+
+class DifferentSubscription(NameInUse):
+    """A subscription of this name exists, with other patterns or another delivery mode."""
 
 
 class NoMemory(PublishError, MemoryError):
@@ -128,15 +157,45 @@ class NoThread(SubscribeError, ConfigError):
     """A thread could not be started."""
 
 
-class OutOfRange(SubscribeError, ConfigError, ValueError):
-    """A setting is out of its range."""
+class NotLeased(AckError):
+    """There is no lease on the message: it came from a subscription that delivers at most once, or
+    went to a handler, whose result settles it, or is a copy."""
+
+
+class OutOfRange(SubscribeError, ConfigError, AckError, ValueError):
+    """A setting or a time is out of its range."""
 
     #: Its name.
     setting: str = ""
-    #: The least it can be.
-    min: int = 0
+    #: The least it can be; times in seconds.
+    min: float = 0
     #: The most it can be.
-    max: int = 0
+    max: float = 0
+
+
+class Stale(AckError):
+    """The lease on the message is over: its time has passed, the message was settled or given back,
+    or the subscription has ended."""
+
+
+class Expired(Stale):
+    """The message has expired from the log."""
+
+
+class StoreError(PublishError, RecvError, SubscribeError, ConfigError):
+    """The store did not do its part: the disk refused, or a write failed before."""
+
+
+class Locked(StoreError):
+    """The directory belongs to another broker, of this process or another."""
+
+
+class Incompatible(StoreError):
+    """The directory is no broker's, of a later version, or a part of it is missing."""
+
+
+class Damaged(StoreError):
+    """The directory has other bytes than were written."""
 
 
 class Timeout(PublishError, RecvError, TimeoutError):
@@ -149,6 +208,13 @@ class TopicDeleted(PublishError):
 
 class TopicExists(ConfigError):
     """The topic exists."""
+
+
+class UnknownAckId(AckError, LookupError):
+    """The ack id is of another subscription, or no ack id at all."""
+
+    #: If it is none: the byte where it stops being one, or its end if it is damaged somewhere.
+    position: int | None = None
 
 
 class UnknownSubscription(ConfigError, LookupError):

@@ -11,8 +11,33 @@ if TYPE_CHECKING:
     _Seconds = float | timedelta
 
 
+class DeliveryMode(enum.Enum):
+    """When a message counts as delivered."""
+
+    #: When the consumer has acknowledged it, given up on it, or it has expired from the log: until
+    #: then it is delivered again, after a time or a failure. Nothing is dropped while a queue is full:
+    #: the subscription reads the log until it has caught up.
+    AT_LEAST_ONCE = "at_least_once"
+    #: When it is handed over. What happens while a queue is full, its ``Overflow`` policy says.
+    AT_MOST_ONCE = "at_most_once"
+
+
+class Backoff(NamedTuple):
+    """How long a message that failed waits for its next attempt: ``min`` after the first, then doubled
+    each time, up to ``max``. With ``jitter`` each pause is shortened by a random part of up to a half,
+    so that what failed together is not tried again all at once.
+
+    At most a day; where ``max`` is less than ``min``, it counts as that.
+    """
+
+    min: _Seconds = 0.1
+    max: _Seconds = 60.0
+    jitter: bool = False
+
+
 class Overflow(enum.Enum):
-    """What happens to messages while a subscription's queue is full.
+    """What happens to messages while a subscription's queue is full, where they are delivered at most
+    once.
 
     The names are literal: what drops never blocks, what blocks never drops. Whatever is dropped is
     told as an exact number, in stream order. ``Block(timeout)`` and ``Disconnect(after)`` are two
@@ -91,6 +116,35 @@ class WhenFull(enum.Enum):
     EXPIRE = "expire"
     #: The publish is refused while the oldest messages are still queued for somebody.
     REFUSE = "refuse"
+
+
+class Sync(enum.Enum):
+    """When a message that was published counts as stored, in a broker with a directory; a duration is
+    the other choice: when the operating system has it, and the disk follows so often."""
+
+    #: When the disk has it. Whoever waits at the same time shares one sync.
+    ALWAYS = "always"
+    #: When the operating system has it; it decides when the disk follows.
+    OS = "os"
+
+
+class OnDamage(enum.Enum):
+    """What to do where the end of a log has other bytes than were written."""
+
+    #: Its shard can only be read.
+    REFUSE = "refuse"
+    #: It goes on behind that, which reading tells of as a loss.
+    SKIP = "skip"
+
+
+class Retention(enum.Enum):
+    """How long messages are kept in a directory, where that is no duration."""
+
+    #: For ever.
+    FOREVER = "forever"
+
+
+FOREVER = Retention.FOREVER
 
 
 class Sequencer(enum.Enum):

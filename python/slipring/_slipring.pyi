@@ -1,4 +1,5 @@
 import asyncio
+import os
 from collections.abc import (
     AsyncIterator,
     Callable,
@@ -13,41 +14,63 @@ from typing import Any, Final, Never, Protocol, Self, TypedDict, TypeVar, final,
 
 from typing_extensions import Buffer, CapsuleType
 
+from ._errors import AckError
 from ._options import (
+    Backoff,
     Block,
     BreakerState,
     CircuitBreaker,
+    DeliveryMode,
     Disconnect,
     Last,
     Offset,
+    OnDamage,
     Overflow,
     Pinned,
+    Retention,
     Sequencer,
     Start,
+    Sync,
     Time,
     WaitStrategy,
     WhenFull,
 )
 
 __all__ = [
+    "Acker",
     "Attributes",
     "Batch",
     "BatchIterator",
     "BatchReceipt",
     "Broker",
     "CloseReport",
+    "DEAD_LETTER_ATTEMPTS",
+    "DEAD_LETTER_OFFSET",
+    "DEAD_LETTER_PARTITION",
+    "DEAD_LETTER_REASON",
+    "DEAD_LETTER_SUBSCRIPTION",
+    "DEAD_LETTER_TOPIC",
+    "DeadLetters",
     "HandlerSubscription",
     "Loan",
     "Message",
     "Receipt",
     "Subscription",
+    "TestClock",
     "Topic",
     "_rebuild_message",
+    "_settle",
     "open",
     "__version__",
 ]
 
 __version__: Final[str]
+DEAD_LETTER_ATTEMPTS: Final[str]
+DEAD_LETTER_OFFSET: Final[str]
+DEAD_LETTER_PARTITION: Final[str]
+DEAD_LETTER_REASON: Final[str]
+DEAD_LETTER_SUBSCRIPTION: Final[str]
+DEAD_LETTER_TOPIC: Final[str]
 
 _Seconds = float | timedelta
 _Handler = Callable[[Message], object]
@@ -75,6 +98,8 @@ class _PartitionDict(TypedDict):
 @type_check_only
 class _TopicDict(TypedDict):
     name: str
+    retention: float | None
+    retention_bytes: int | None
     partitions: list[_PartitionDict]
 
 @type_check_only
@@ -106,8 +131,22 @@ class _SubscriptionMetrics(TypedDict):
     queued: int
     lag: int
     oldest_age_us: int | None
+    unsettled: int
+    acked: int
+    redelivered: int
+    dead_lettered: int
+    expired_unsettled: int
     handler_failures: int
     breaker: BreakerState
+
+@type_check_only
+class _SubscriptionDict(TypedDict):
+    name: str
+    patterns: list[str]
+    delivery: DeliveryMode
+    is_online: bool
+    queued: int
+    unsettled: int
 
 @type_check_only
 class _Metrics(TypedDict):
@@ -118,7 +157,12 @@ class _Metrics(TypedDict):
     subscriptions: list[_SubscriptionMetrics]
 
 def open(
+    path: str | os.PathLike[str] | None = None,
     *,
+    sync: Sync | _Seconds | None = None,
+    on_damage: OnDamage | None = None,
+    retention: Retention | _Seconds | None = None,
+    retention_bytes: int | None = None,
     shards: int | None = None,
     memory_budget: int | None = None,
     when_full: WhenFull | None = None,
@@ -128,12 +172,36 @@ def open(
     workers: int | None = None,
     pin_workers: int | None = None,
     sequencer: Sequencer | Pinned | None = None,
+    clock: TestClock | None = None,
 ) -> Broker: ...
+
+@final
+class TestClock:
+    __test__: Final = False
+    def __new__(cls) -> Self: ...
+    def advance(self, seconds: _Seconds) -> None: ...
 
 @final
 class Broker:
     def topic(self, name: str) -> Topic: ...
-    def create_topic(self, name: str, partitions: int = 1) -> Topic: ...
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        retention: Retention | _Seconds | None = None,
+        retention_bytes: int | None = None,
+    ) -> Topic: ...
+    def update_topic(
+        self,
+        name: str,
+        *,
+        retention: Retention | _Seconds | None = None,
+        retention_bytes: int | None = None,
+    ) -> None: ...
+    @property
+    def durable(self) -> bool: ...
+    def flush(self) -> None: ...
     def delete_topic(self, name: str) -> None: ...
     def topics(
         self, pattern: str = "**", *, after: str | None = None, most: int = ...
@@ -174,6 +242,14 @@ class Broker:
         capacity: int | None = None,
         overflow: Overflow | Block | Disconnect | None = None,
         start: Start | Last | Offset | Time | None = None,
+        delivery: DeliveryMode | None = None,
+        visibility_timeout: _Seconds | None = None,
+        max_delivery_attempts: int | None = None,
+        backoff: Backoff | None = None,
+        max_outstanding: int | None = None,
+        keys_overtake: bool = False,
+        dead_letter_topic: str | None = None,
+        take_over: bool = False,
         on_lagged: _OnLagged | None = None,
     ) -> Subscription: ...
     @overload
@@ -188,6 +264,14 @@ class Broker:
         capacity: int | None = None,
         overflow: Overflow | Block | Disconnect | None = None,
         start: Start | Last | Offset | Time | None = None,
+        delivery: DeliveryMode | None = None,
+        visibility_timeout: _Seconds | None = None,
+        max_delivery_attempts: int | None = None,
+        backoff: Backoff | None = None,
+        max_outstanding: int | None = None,
+        keys_overtake: bool = False,
+        dead_letter_topic: str | None = None,
+        take_over: bool = False,
         wait: WaitStrategy | None = None,
         dedicated_thread: bool = False,
         circuit_breaker: CircuitBreaker | None = None,
@@ -204,12 +288,26 @@ class Broker:
         capacity: int | None = None,
         overflow: Overflow | Block | Disconnect | None = None,
         start: Start | Last | Offset | Time | None = None,
+        delivery: DeliveryMode | None = None,
+        visibility_timeout: _Seconds | None = None,
+        max_delivery_attempts: int | None = None,
+        backoff: Backoff | None = None,
+        max_outstanding: int | None = None,
+        keys_overtake: bool = False,
+        dead_letter_topic: str | None = None,
+        take_over: bool = False,
         wait: WaitStrategy | None = None,
         dedicated_thread: bool = False,
         circuit_breaker: CircuitBreaker | None = None,
         on_error: _OnError | None = None,
         on_lagged: _OnLagged | None = None,
     ) -> Callable[[_HandlerT], _HandlerT]: ...
+    def subscriptions(self) -> list[str]: ...
+    def describe_subscription(self, name: str) -> _SubscriptionDict: ...
+    def delete_subscription(self, name: str) -> None: ...
+    def seek_subscription(self, name: str, start: Start | Last | Offset | Time) -> None: ...
+    def acker(self, name: str) -> Acker: ...
+    def dead_letters(self, topic: str) -> DeadLetters: ...
     def metrics(self) -> _Metrics: ...
     def prometheus(self) -> str: ...
     def capsule(self) -> CapsuleType: ...
@@ -303,6 +401,8 @@ class BatchReceipt:
     def enqueued(self) -> int: ...
     @property
     def dropped(self) -> int: ...
+    @property
+    def durable(self) -> bool: ...
 
 @final
 class CloseReport:
@@ -312,6 +412,8 @@ class CloseReport:
     def unreceived(self) -> int: ...
     @property
     def handler_running(self) -> bool: ...
+    @property
+    def store_failure(self) -> str | None: ...
 
 @final
 class Message:
@@ -330,6 +432,14 @@ class Message:
     @property
     def offset(self) -> int: ...
     @property
+    def attempt(self) -> int: ...
+    @property
+    def ack_id(self) -> str | None: ...
+    def ack(self) -> bool: ...
+    def nack(self, delay: _Seconds | None = None) -> None: ...
+    def dead_letter(self, reason: str = "") -> None: ...
+    def extend(self, seconds: _Seconds) -> None: ...
+    @property
     def published_at(self) -> datetime: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def __reduce__(self) -> tuple[Callable[..., Message], tuple[Any, ...]]: ...
@@ -341,7 +451,36 @@ def _rebuild_message(
     id: str,
     attributes: Sequence[tuple[str, str]],
     place: tuple[int, int, int],
+    lease: tuple[int, str | None],
 ) -> Message: ...
+def _settle(
+    acker: Acker | None, message: Message, returned: object, raised: BaseException | None
+) -> BaseException | None: ...
+
+@final
+class Acker:
+    def ack(self, id: str) -> bool: ...
+    def nack(self, id: str, delay: _Seconds | None = None) -> None: ...
+    def dead_letter(self, id: str, reason: str = "") -> None: ...
+    def extend(self, id: str, seconds: _Seconds) -> None: ...
+    def ack_all(self, ids: Sequence[str]) -> list[bool | AckError]: ...
+    def nack_all(
+        self, ids: Sequence[str], delay: _Seconds | None = None
+    ) -> list[AckError | None]: ...
+    def extend_all(self, ids: Sequence[str], seconds: _Seconds) -> list[AckError | None]: ...
+    def __reduce__(self) -> Never: ...
+
+@final
+class DeadLetters:
+    @property
+    def topic(self) -> str: ...
+    def list(self, most: int = ..., *, filter: str | None = None) -> list[Message]: ...
+    def peek(self, partition: int, offset: int) -> Message | None: ...
+    def count(self) -> int: ...
+    def redrive(self, letter: Message) -> bool: ...
+    def redrive_all(self, *, filter: str | None = None) -> int: ...
+    def purge(self) -> int: ...
+    def __reduce__(self) -> Never: ...
 
 @final
 class Attributes:
@@ -390,6 +529,8 @@ class Subscription:
     def aget(self) -> Coroutine[Any, Any, Message]: ...
     def aget_many(self, n: int) -> Coroutine[Any, Any, Batch]: ...
     def fileno(self) -> int: ...
+    def acker(self) -> Acker: ...
+    def seek(self, start: Start | Last | Offset | Time) -> None: ...
     def close(self) -> None: ...
     @property
     def _waiting(self) -> dict[asyncio.AbstractEventLoop, set[asyncio.Future[None]]]: ...
@@ -404,6 +545,8 @@ class Subscription:
 class HandlerSubscription:
     @property
     def id(self) -> int: ...
+    @property
+    def name(self) -> str | None: ...
     @property
     def queued(self) -> int: ...
     def close(self, timeout: _Seconds | None = None) -> None: ...

@@ -4,14 +4,61 @@ use crate::message::Message;
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PySlice};
-use slipring_core::OwnedMessages;
+use slipring_core::{Message as CoreMessage, OwnedMessage, OwnedMessages};
 
 /// Messages received together: a sequence that makes a `Message` where one is asked for.
 #[pyclass(frozen, sequence, weakref, module = "slipring")]
-pub(crate) struct Batch(OwnedMessages);
+pub(crate) struct Batch(Messages);
 
-impl From<OwnedMessages> for Batch {
-    fn from(messages: OwnedMessages) -> Self {
+/// Messages kept together.
+pub(crate) enum Messages {
+    Plain(OwnedMessages),
+    /// Each with its lease.
+    Leased(Vec<OwnedMessage>),
+}
+
+impl Messages {
+    pub(crate) fn new(leased: bool) -> Self {
+        if leased { Self::Leased(Vec::new()) } else { Self::Plain(OwnedMessages::default()) }
+    }
+
+    /// None, to be of the same kind.
+    pub(crate) fn same_kind(&self) -> Self {
+        Self::new(matches!(self, Self::Leased(_)))
+    }
+
+    pub(crate) fn push(&mut self, message: &CoreMessage<'_>) {
+        match self {
+            Self::Plain(messages) => messages.push(message),
+            Self::Leased(messages) => messages.push(message.keep()),
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Plain(messages) => messages.len(),
+            Self::Leased(messages) => messages.len(),
+        }
+    }
+
+    fn get(&self, index: usize) -> Option<CoreMessage<'_>> {
+        match self {
+            Self::Plain(messages) => messages.get(index),
+            Self::Leased(messages) => messages.get(index).map(OwnedMessage::view),
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = CoreMessage<'_>> {
+        (0..self.len()).filter_map(|index| self.get(index))
+    }
+}
+
+impl From<Messages> for Batch {
+    fn from(messages: Messages) -> Self {
         Self(messages)
     }
 }
@@ -55,10 +102,8 @@ impl Batch {
 
     /// The payloads as a list of `bytes`: the quickest way to many small ones.
     fn payloads<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        let payloads = (0..self.0.len()).filter_map(|index| self.0.get(index));
-        let payloads: Vec<_> =
-            payloads.map(|message| PyBytes::new(py, message.payload())).collect();
-        PyList::new(py, payloads)
+        let payloads = self.0.iter().map(|message| PyBytes::new(py, message.payload()));
+        PyList::new(py, payloads.collect::<Vec<_>>())
     }
 
     /// All payloads one behind the other: `numpy.frombuffer(batch.join(), dtype)` of records of one

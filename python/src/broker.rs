@@ -1,22 +1,26 @@
 //! The broker: makes everything.
 
+use crate::acker::Acker;
 use crate::capsule;
+use crate::clock::TestClock;
 use crate::errors::raise;
-use crate::handler::{Callbacks, Filter, HandlerSubscription};
+use crate::handler::Callbacks;
 use crate::interpreter;
+use crate::letters::DeadLetters;
 use crate::metrics;
 use crate::options::{self, Seconds};
 use crate::publish::{self, Head};
 use crate::receipt::{BatchReceipt, CloseReport, Receipt};
 use crate::signals::interruptible;
-use crate::subscription::{Functions, Subscription};
+use crate::subscribe::{self, Options};
 use crate::topic::Topic;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyCFunction, PyCapsule, PyDict, PyString, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use slipring_core::{Broker as CoreBroker, DeliveryMode};
+use slipring_core::Broker as CoreBroker;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -63,15 +67,38 @@ impl Shared {
 #[pyclass(frozen, weakref, module = "slipring")]
 pub(crate) struct Broker(Arc<Shared>);
 
-/// Opens a broker in memory.
+/// Opens a broker: in memory, or in the directory `path`, which is made if need be. What is published
+/// there, topics, and named subscriptions that deliver at least once are there again when it is opened
+/// the next time, also after a crash. It belongs to one broker at a time.
+///
+/// `sync` says when a message counts as stored: `Sync.ALWAYS` (the default), `Sync.OS`, or a duration at
+/// which the disk follows. A killed process loses nothing under any of them; a power cut may take what
+/// was not synced. `retention` (7 days unless it is given; `FOREVER` for ever) and `retention_bytes`
+/// say how long messages of topics that are created by publishing are kept.
+///
+/// >>> import slipring, tempfile
+/// >>> with tempfile.TemporaryDirectory() as path:
+/// ...     with slipring.open(path) as broker:
+/// ...         receipt = broker.publish("a/b", b"kept")
+/// ...     with slipring.open(path) as broker:
+/// ...         sub = broker.subscribe(
+/// ...             "a/*", start=slipring.Start.EARLIEST, delivery=slipring.DeliveryMode.AT_MOST_ONCE
+/// ...         )
+/// ...         bytes(sub.get()), receipt.durable
+/// (b'kept', True)
 #[pyfunction]
 #[pyo3(signature = (
-    *, shards=None, memory_budget=None, when_full=None, payload_limit=None, auto_create=None,
-    default_partitions=None, workers=None, pin_workers=None, sequencer=None
+    path=None, *, sync=None, on_damage=None, retention=None, retention_bytes=None, shards=None, memory_budget=None, when_full=None, payload_limit=None, auto_create=None,
+    default_partitions=None, workers=None, pin_workers=None, sequencer=None, clock=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
 pub(crate) fn open(
     py: Python<'_>,
+    path: Option<PathBuf>,
+    sync: Option<&Bound<'_, PyAny>>,
+    on_damage: Option<&Bound<'_, PyAny>>,
+    retention: Option<&Bound<'_, PyAny>>,
+    retention_bytes: Option<u64>,
     shards: Option<usize>,
     memory_budget: Option<usize>,
     when_full: Option<&Bound<'_, PyAny>>,
@@ -81,6 +108,7 @@ pub(crate) fn open(
     workers: Option<usize>,
     pin_workers: Option<usize>,
     sequencer: Option<&Bound<'_, PyAny>>,
+    clock: Option<&Bound<'_, TestClock>>,
 ) -> PyResult<Py<Broker>> {
     let mut builder = CoreBroker::builder();
     if let Some(shards) = shards {
@@ -98,8 +126,20 @@ pub(crate) fn open(
     if let Some(auto_create) = auto_create {
         builder = builder.auto_create(auto_create);
     }
+    let mut topic = options::topic_config(retention, retention_bytes)?;
     if let Some(partitions) = default_partitions {
-        builder = builder.default_partitions(partitions);
+        topic = topic.partitions(partitions);
+    }
+    builder = builder.default_topic(topic);
+    if path.is_some() {
+        builder = builder.disk(options::disk(sync, on_damage)?);
+    } else if sync.is_some()
+        || on_damage.is_some()
+        || retention.is_some()
+        || retention_bytes.is_some()
+    {
+        let wrong = "sync, on_damage and retention are of a directory, and no path is given";
+        return Err(PyTypeError::new_err(wrong));
     }
     if let Some(workers) = workers {
         builder = builder.workers(workers);
@@ -110,7 +150,13 @@ pub(crate) fn open(
     if let Some(sequencer) = sequencer {
         builder = builder.sequencer(options::sequencer(sequencer)?);
     }
-    let broker = py.detach(|| builder.build()).map_err(|error| raise(py, error))?;
+    if let Some(clock) = clock {
+        builder = builder.clock(&clock.get().0);
+    }
+    let broker = match path {
+        None => py.detach(|| builder.build()).map_err(|error| raise(py, error))?,
+        Some(path) => py.detach(|| builder.open(path)).map_err(|error| raise(py, error))?,
+    };
     let shared = Arc::new(Shared { broker, callbacks: Mutex::default() });
     let weak = Arc::downgrade(&shared);
     let broker = Bound::new(py, Broker(shared))?;
@@ -128,7 +174,13 @@ impl Broker {
     }
 
     fn core_topic(&self, py: Python<'_>, name: &str) -> PyResult<slipring_core::Topic> {
-        self.core().topic(name).map_err(|error| raise(py, error))
+        let topic = if self.core().is_durable() {
+            // Where it is made, that waits for the disk.
+            py.detach(|| self.core().topic(name))
+        } else {
+            self.core().topic(name)
+        };
+        topic.map_err(|error| raise(py, error))
     }
 }
 
@@ -141,11 +193,45 @@ impl Broker {
 
     /// Creates the topic `name`: messages with the same key stay in one of its partitions, and keep
     /// their order there.
-    #[pyo3(signature = (name, partitions=1))]
-    fn create_topic(this: &Bound<'_, Self>, name: &str, partitions: usize) -> PyResult<Topic> {
+    #[pyo3(signature = (name, partitions=1, *, retention=None, retention_bytes=None))]
+    fn create_topic(
+        this: &Bound<'_, Self>,
+        name: &str,
+        partitions: usize,
+        retention: Option<&Bound<'_, PyAny>>,
+        retention_bytes: Option<u64>,
+    ) -> PyResult<Topic> {
         let (py, core) = (this.py(), this.get().core());
-        let topic = py.detach(|| core.create_topic(name, partitions));
+        let config = options::topic_config(retention, retention_bytes)?.partitions(partitions);
+        let topic = py.detach(|| core.create_topic_with(name, config));
         Ok(Topic::new(topic.map_err(|error| raise(py, error))?, this.clone().unbind()))
+    }
+
+    /// Says how long the messages of the topic `name` are kept in the directory from now on: for
+    /// `retention` (7 days unless it is given; `FOREVER` for ever) and while they have
+    /// `retention_bytes` together.
+    #[pyo3(signature = (name, *, retention=None, retention_bytes=None))]
+    fn update_topic(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        retention: Option<&Bound<'_, PyAny>>,
+        retention_bytes: Option<u64>,
+    ) -> PyResult<()> {
+        let config = options::topic_config(retention, retention_bytes)?;
+        py.detach(|| self.core().update_topic(name, config)).map_err(|error| raise(py, error))
+    }
+
+    /// Whether it has a directory.
+    #[getter]
+    fn durable(&self) -> bool {
+        self.core().is_durable()
+    }
+
+    /// Makes everything that has been published and settled survive a power cut. In memory it does
+    /// nothing.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.core().flush()).map_err(|error| raise(py, error))
     }
 
     /// Deletes the topic `name`. What is queued already is still delivered.
@@ -178,6 +264,8 @@ impl Broker {
         });
         let dict = PyDict::new(py);
         dict.set_item("name", &topic.name)?;
+        dict.set_item("retention", topic.retention.map(|age| age.as_secs_f64()))?;
+        dict.set_item("retention_bytes", topic.retention_bytes)?;
         dict.set_item("partitions", partitions.collect::<PyResult<Vec<_>>>()?)?;
         Ok(dict)
     }
@@ -233,13 +321,13 @@ impl Broker {
     /// 1
     #[pyo3(signature = (
         pattern, /, *patterns, handler=None, name=None, filter=None, capacity=None, overflow=None,
-        start=None, wait=None, dedicated_thread=false, circuit_breaker=None, on_error=None,
-        on_lagged=None
+        start=None, delivery=None, visibility_timeout=None, max_delivery_attempts=None, backoff=None,
+        max_outstanding=None, keys_overtake=false, dead_letter_topic=None, take_over=false,
+        wait=None, dedicated_thread=false, circuit_breaker=None, on_error=None, on_lagged=None
     ))]
     #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn subscribe<'py>(
         this: &Bound<'py, Self>,
-        py: Python<'py>,
         pattern: &str,
         patterns: Vec<PyBackedStr>,
         handler: Option<Bound<'py, PyAny>>,
@@ -248,98 +336,42 @@ impl Broker {
         capacity: Option<usize>,
         overflow: Option<&Bound<'py, PyAny>>,
         start: Option<&Bound<'py, PyAny>>,
+        delivery: Option<&Bound<'py, PyAny>>,
+        visibility_timeout: Option<Seconds>,
+        max_delivery_attempts: Option<u32>,
+        backoff: Option<&Bound<'py, PyAny>>,
+        max_outstanding: Option<usize>,
+        keys_overtake: bool,
+        dead_letter_topic: Option<&str>,
+        take_over: bool,
         wait: Option<&Bound<'py, PyAny>>,
         dedicated_thread: bool,
         circuit_breaker: Option<&Bound<'py, PyAny>>,
         on_error: Option<Bound<'py, PyAny>>,
         on_lagged: Option<Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let is_async = match &handler {
-            None => false,
-            Some(handler) if !handler.is_callable() => {
-                return Err(PyTypeError::new_err("a handler is a function"));
-            }
-            Some(handler) => {
-                py.import("slipring._options")?.call_method1("is_async", (handler,))?.extract()?
-            }
+        let options = Options {
+            handler,
+            name,
+            filter,
+            capacity,
+            overflow,
+            start,
+            delivery,
+            visibility_timeout,
+            max_delivery_attempts,
+            backoff,
+            max_outstanding,
+            keys_overtake,
+            dead_letter_topic,
+            take_over,
+            wait,
+            dedicated_thread,
+            circuit_breaker,
+            on_error,
+            on_lagged,
         };
-        let worker_option = wait.is_some() || dedicated_thread || circuit_breaker.is_some();
-        if worker_option && (handler.is_none() || is_async) {
-            return Err(PyTypeError::new_err(
-                "wait, dedicated_thread and circuit_breaker are for handlers that are no coroutines",
-            ));
-        }
-        if on_error.is_some() && handler.is_none() {
-            return Err(PyTypeError::new_err("on_error is for handlers"));
-        }
-        // What was received cannot be acknowledged from Python.
-        let core = this.get().core();
-        let mut builder = core.subscription(pattern).delivery(DeliveryMode::AtMostOnce);
-        let mut shown = pattern.into_pyobject(py)?.repr()?.to_string();
-        for pattern in &patterns {
-            builder = builder.pattern(pattern);
-            shown = format!("{shown}, {}", pattern.into_pyobject(py)?.repr()?);
-        }
-        if let Some(name) = name {
-            builder = builder.name(name);
-        }
-        let mut function = None;
-        if let Some(filter) = filter {
-            if let Ok(expression) = filter.cast::<PyString>() {
-                builder = builder.filter(expression.to_str()?);
-            } else if filter.is_callable() {
-                function = Some(Filter(filter.clone().unbind()));
-            } else {
-                return Err(PyTypeError::new_err("a filter is an expression or a function"));
-            }
-        }
-        if let Some(capacity) = capacity {
-            builder = builder.capacity(capacity);
-        }
-        if let Some(overflow) = overflow {
-            builder = builder.overflow(options::overflow(overflow)?);
-        }
-        if let Some(start) = start {
-            builder = builder.start(options::start(start)?);
-        }
-        if let Some(wait) = wait {
-            builder = builder.wait(options::wait(wait)?);
-        }
-        if dedicated_thread {
-            builder = builder.dedicated_thread();
-        }
-        if let Some(breaker) = circuit_breaker {
-            builder = builder.circuit_breaker(options::circuit_breaker(breaker)?);
-        }
-        let on_lagged = on_lagged.map(Bound::unbind);
-        let on_error = on_error.map(Bound::unbind);
-        match handler.map(Bound::unbind) {
-            Some(handler) if !is_async => {
-                let patterns = shown.clone();
-                let callbacks =
-                    Callbacks { handler, filter: function, on_error, on_lagged, patterns };
-                let subscription = callbacks.subscribe(this, builder)?;
-                let broker = this.clone().unbind();
-                let subscription = HandlerSubscription::on_workers(subscription, shown, broker);
-                Ok(Bound::new(py, subscription)?.into_any())
-            }
-            handler => {
-                let pulled = py.detach(|| builder.open()).map_err(|error| raise(py, error))?;
-                let new = |on_lagged| {
-                    let broker = this.clone().unbind();
-                    let functions = Functions { filter: function, on_lagged };
-                    let new = Subscription::new(py, pulled, shown.clone(), functions, broker);
-                    Bound::new(py, new)
-                };
-                let Some(handler) = handler else { return Ok(new(on_lagged)?.into_any()) };
-                let pulled = new(None)?.unbind();
-                let callbacks =
-                    Callbacks { handler, filter: None, on_error, on_lagged, patterns: shown };
-                let broker = this.clone().unbind();
-                let subscription = HandlerSubscription::on_loop(py, pulled, callbacks, broker)?;
-                Ok(Bound::new(py, subscription)?.into_any())
-            }
-        }
+        subscribe::subscribe(this, pattern, &patterns, options)
     }
 
     /// Makes a function the handler of a subscription: `@broker.on("sports/*")`. The options are
@@ -383,6 +415,62 @@ impl Broker {
                 Ok::<_, PyErr>(handler.unbind())
             },
         )
+    }
+
+    /// Names of the subscriptions that have one, in order.
+    fn subscriptions(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        py.detach(|| self.core().subscriptions()).map_err(|error| raise(py, error))
+    }
+
+    /// What is known of the subscription `name`: a dict with its patterns, its delivery mode, whether
+    /// it has a consumer, and how many messages are queued and unsettled.
+    fn describe_subscription<'py>(
+        &self,
+        py: Python<'py>,
+        name: &str,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let known = py.detach(|| self.core().describe_subscription(name));
+        let known = known.map_err(|error| raise(py, error))?;
+        let dict = PyDict::new(py);
+        dict.set_item("name", &known.name)?;
+        dict.set_item("patterns", &known.patterns)?;
+        dict.set_item("delivery", options::delivery_member(py, known.delivery)?)?;
+        dict.set_item("is_online", known.is_online)?;
+        dict.set_item("queued", known.queued)?;
+        dict.set_item("unsettled", known.unsettled)?;
+        Ok(dict)
+    }
+
+    /// Deletes the subscription `name`, with all that it has not settled. Who fetches from it is told
+    /// `Disconnected`; a handler is not called again.
+    fn delete_subscription(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        py.detach(|| self.core().delete_subscription(name)).map_err(|error| raise(py, error))
+    }
+
+    /// Lets the subscription `name`, which has no consumer at the moment, go on from `start`: see
+    /// `Subscription.seek`. Raises `NameInUse` where it has one.
+    fn seek_subscription(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        start: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let start = options::start(start)?;
+        let sought = py.detach(|| self.core().seek_subscription(name, start));
+        sought.map_err(|error| raise(py, error))
+    }
+
+    /// Settles messages of the subscription `name` by their ack ids, until it gets another consumer.
+    fn acker(this: &Bound<'_, Self>, name: &str) -> PyResult<Acker> {
+        let (py, core) = (this.py(), this.get().core());
+        let acker = py.detach(|| core.acker(name)).map_err(|error| raise(py, error))?;
+        Ok(Acker::new(acker, this.clone().unbind()))
+    }
+
+    /// The dead letters in `topic`: `$dlq/` and a subscription's name, where it did not ask for
+    /// another.
+    fn dead_letters(this: &Bound<'_, Self>, topic: &str) -> DeadLetters {
+        DeadLetters::new(this, topic)
     }
 
     /// The broker's figures, and those of its shards, topics and subscriptions, as plain dicts.

@@ -5,8 +5,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use slipring_core::internals::{ErrorKind, Kind};
 use slipring_core::{
-    BatchError, ConfigError, InvalidFilter, InvalidMessage, InvalidName, PublishError, RecvError,
-    SubscribeError,
+    AckError, BatchError, ConfigError, InvalidAckId, InvalidFilter, InvalidMessage, InvalidName,
+    OpenError, PublishError, RecvError, SeekError, SubscribeError,
 };
 use std::fmt::Display;
 
@@ -15,23 +15,30 @@ fn class_name(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::AtMostOnce => "AtMostOnce",
         ErrorKind::Closed => "Closed",
+        ErrorKind::Damaged => "Damaged",
         ErrorKind::Disconnected => "Disconnected",
         // Nobody asks for a message without saying for how long.
         ErrorKind::Empty | ErrorKind::Timeout => "Timeout",
         ErrorKind::Forked => "Forked",
         ErrorKind::Full => "Full",
+        ErrorKind::Incompatible => "Incompatible",
         ErrorKind::InsideFilter => "InsideFilter",
         ErrorKind::InvalidFilter => "InvalidFilter",
         ErrorKind::InvalidMessage => "InvalidMessage",
         ErrorKind::InvalidName => "InvalidName",
         ErrorKind::InvalidSubscriptionName => "InvalidSubscriptionName",
         ErrorKind::Lagged => "Lagged",
+        ErrorKind::Locked => "Locked",
         ErrorKind::NameInUse => "NameInUse",
         ErrorKind::NoMemory => "NoMemory",
         ErrorKind::NoThread => "NoThread",
+        ErrorKind::NotLeased => "NotLeased",
         ErrorKind::OutOfRange => "OutOfRange",
+        ErrorKind::Stale => "Stale",
+        ErrorKind::Store => "StoreError",
         ErrorKind::TopicDeleted => "TopicDeleted",
         ErrorKind::TopicExists => "TopicExists",
+        ErrorKind::UnknownAckId => "UnknownAckId",
         ErrorKind::UnknownSubscription => "UnknownSubscription",
         ErrorKind::UnknownTopic => "UnknownTopic",
         ErrorKind::WouldBlock => "WouldBlock",
@@ -56,6 +63,11 @@ pub(crate) fn error(py: Python<'_>, name: &str, text: impl Display) -> PyErr {
 
 /// An error of the core that has attributes of its own.
 pub(crate) trait Details {
+    /// The class of an error that is more special than its kind.
+    fn class_name(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Gives them to the exception.
     fn describe(&self, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
         Ok(())
@@ -65,7 +77,8 @@ pub(crate) trait Details {
 /// The exception that an error of the core is in Python.
 pub(crate) fn raise<E: Kind + Details + Display>(py: Python<'_>, error: E) -> PyErr {
     let described = || {
-        let exception = exception(py, class_name(error.kind()), &error)?;
+        let class_name = error.class_name().unwrap_or_else(|| class_name(error.kind()));
+        let exception = exception(py, class_name, &error)?;
         if let Some(position) = error.position() {
             exception.setattr("position", position)?;
         }
@@ -82,6 +95,53 @@ pub(crate) fn raise_batch(py: Python<'_>, error: BatchError) -> PyErr {
     match raised.value(py).setattr("receipt", receipt) {
         Ok(()) => raised,
         Err(error) => error,
+    }
+}
+
+/// The exception of what could not be settled, where `setting` is the time that was given.
+pub(crate) fn raise_ack(py: Python<'_>, error: AckError, setting: &str) -> PyErr {
+    let raised = raise(py, error);
+    let AckError::OutOfRange { min_ms, max_ms, .. } = error else { return raised };
+    match out_of_range(raised.value(py), setting, seconds(min_ms), seconds(max_ms)) {
+        Ok(()) => raised,
+        Err(error) => error,
+    }
+}
+
+fn seconds(ms: u64) -> f64 {
+    ms as f64 / 1000.0
+}
+
+impl Details for AckError {
+    fn class_name(&self) -> Option<&'static str> {
+        match self {
+            Self::Expired => Some("Expired"),
+            Self::DeadLetter(_) => Some("DeadLetterNotStored"),
+            _ => None,
+        }
+    }
+
+    fn describe(&self, exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        match *self {
+            Self::DeadLetter(reason) => {
+                let py = exception.py();
+                exception.setattr("__cause__", raise(py, reason).into_value(py))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Details for InvalidAckId {}
+
+impl Details for SeekError {}
+
+impl Details for OpenError {
+    fn describe(&self, exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        match self {
+            Self::Config(error) => error.describe(exception),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -125,10 +185,23 @@ impl Details for PublishError {
 }
 
 impl Details for SubscribeError {
+    fn class_name(&self) -> Option<&'static str> {
+        matches!(self, Self::Different).then_some("DifferentSubscription")
+    }
+
     fn describe(&self, exception: &Bound<'_, PyAny>) -> PyResult<()> {
         match self {
-            Self::InvalidPattern(error) => error.describe(exception),
+            Self::InvalidPattern(error) | Self::InvalidDeadLetterTopic(error) => {
+                error.describe(exception)
+            }
             Self::InvalidFilter(error) => error.describe(exception),
+            // In the unit that it is given in.
+            Self::OutOfRange { setting: setting @ "visibility_timeout", min, max } => {
+                let (min, max) = (seconds(*min), seconds(*max));
+                let text = format!("{setting} must be {min} to {max} seconds");
+                exception.setattr("args", (text,))?;
+                out_of_range(exception, setting, min, max)
+            }
             Self::OutOfRange { setting, min, max } => out_of_range(exception, setting, *min, *max),
             _ => Ok(()),
         }
@@ -155,7 +228,12 @@ impl Details for ConfigError {
     }
 }
 
-fn out_of_range(exception: &Bound<'_, PyAny>, setting: &str, min: u64, max: u64) -> PyResult<()> {
+fn out_of_range<'py>(
+    exception: &Bound<'py, PyAny>,
+    setting: &str,
+    min: impl IntoPyObject<'py>,
+    max: impl IntoPyObject<'py>,
+) -> PyResult<()> {
     exception.setattr("setting", setting)?;
     exception.setattr("min", min)?;
     exception.setattr("max", max)

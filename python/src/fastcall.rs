@@ -62,6 +62,7 @@ unsafe extern "C" fn call<const WHICH: usize>(
             let payload = Borrowed::from_ptr(py, *arguments).extract::<&[u8]>();
             if let Ok(payload) = payload
                 && payload.len() <= LARGE
+                && !topic.get().core().is_durable()
                 && let Ok(receipt) = topic.get().core().try_publish(payload)
             {
                 let receipt = Bound::new(py, Receipt(receipt));

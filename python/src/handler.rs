@@ -1,7 +1,9 @@
 //! Functions of Python that get messages: handlers, filters, and who is told of failures and losses.
 
+use crate::batch::Messages;
 use crate::broker::{Broker, Shared};
 use crate::errors::{error, raise};
+use crate::handled::handled;
 use crate::interpreter;
 use crate::message::{Argument, Message};
 use crate::options::Seconds;
@@ -12,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use slipring_core::{HandlerSubscription as CoreSubscription, OwnedMessages, SubscriptionBuilder};
+use slipring_core::{Handled, HandlerSubscription as CoreSubscription, SubscriptionBuilder};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -49,19 +51,23 @@ impl Filter {
     }
 
     /// Those of `messages` that it wants.
-    pub(crate) fn wanted(
-        &self,
-        py: Python<'_>,
-        messages: &OwnedMessages,
-    ) -> PyResult<OwnedMessages> {
-        let mut wanted = OwnedMessages::default();
+    pub(crate) fn wanted(&self, py: Python<'_>, messages: &Messages) -> PyResult<Messages> {
+        let mut wanted = messages.same_kind();
         for message in messages.iter() {
             if self.wants(&Bound::new(py, Message::from(message.keep()))?)? {
                 wanted.push(&message);
+            } else {
+                not_wanted(&message);
             }
         }
         Ok(wanted)
     }
+}
+
+/// Settles a message that a filter does not want.
+pub(crate) fn not_wanted(message: &slipring_core::Message<'_>) {
+    // Where that fails it need not be settled, or comes again, and to the filter.
+    _ = message.ack();
 }
 
 /// What a handler subscription calls.
@@ -74,11 +80,13 @@ pub(crate) struct Callbacks {
 }
 
 impl Callbacks {
-    /// Subscribes: the functions are called on delivery workers.
+    /// Subscribes: the functions are called on delivery workers. `settles` tells whether messages are
+    /// delivered at least once.
     pub(crate) fn subscribe(
         self,
         broker: &Bound<'_, Broker>,
         builder: SubscriptionBuilder<'_>,
+        settles: bool,
     ) -> PyResult<CoreSubscription> {
         let py = broker.py();
         let handler = Arc::new(Called::new(self, broker.get().shared()));
@@ -88,11 +96,17 @@ impl Callbacks {
         let raises = Arc::clone(&raised);
         let mut argument = Attached(Some(Argument::default()));
         let builder = builder
-            .around(|run| {
+            .around(move |run| {
                 // At the end of the interpreter nothing is handled any more.
-                if Python::try_attach(|_| run()).is_none() {
-                    std::thread::park();
+                if !settles && Python::try_attach(|_| run()).is_some() {
+                    return;
                 }
+                if !settles || !interpreter::hold() {
+                    std::thread::park();
+                    return;
+                }
+                run();
+                interpreter::let_go();
             })
             .on_error(move |failure| {
                 let error = raised.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -102,14 +116,23 @@ impl Callbacks {
             })
             .on_lagged(move |lost| Python::attach(|py| on_lagged.get().lagged(py, lost)));
         let handle = move |message: &slipring_core::Message<'_>| {
-            Python::attach(|py| {
-                let handled = handler.get().handle(py, message, argument.get_mut());
-                handled.map_err(|error| {
-                    let text = error.to_string();
-                    *raises.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                    text
-                })
-            })
+            if settles && !interpreter::hold() {
+                std::thread::park();
+                return Handled::retry("the interpreter has ended");
+            }
+            let handled = Python::attach(|py| {
+                let result = handler.get().handle(py, message, argument.get_mut());
+                let (handled, failure) = handled(py, result);
+                if failure.is_some() {
+                    *raises.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+                }
+                handled
+            });
+            if settles && handled != Handled::Success {
+                // To give up on the message is to publish it, which may wait.
+                interpreter::let_go();
+            }
+            handled
         };
         py.detach(|| builder.handler(handle)).map_err(|error| raise(py, error))
     }
@@ -122,17 +145,17 @@ impl Callbacks {
     }
 
     #[inline]
-    fn handle(
+    fn handle<'py>(
         &self,
-        py: Python<'_>,
+        py: Python<'py>,
         message: &slipring_core::Message<'_>,
         argument: &mut Argument,
-    ) -> PyResult<()> {
+    ) -> PyResult<Bound<'py, PyAny>> {
         argument.lend(py, message, |arguments| {
             if self.filter.as_ref().is_some_and(|filter| !filter.wants_argument(arguments)) {
-                return Ok(());
+                return Ok(py.None().into_bound(py));
             }
-            interpreter::call(self.handler.bind(py), arguments).map(drop)
+            interpreter::call(self.handler.bind(py), arguments)
         })?
     }
 
@@ -225,6 +248,7 @@ impl<T> Drop for Attached<T> {
 pub(crate) struct HandlerSubscription {
     kind: Kind,
     id: u64,
+    name: Option<String>,
     patterns: String,
     broker: Py<Broker>,
 }
@@ -239,26 +263,24 @@ enum Kind {
 impl HandlerSubscription {
     pub(crate) fn on_workers(
         subscription: CoreSubscription,
+        name: Option<&str>,
         patterns: String,
         broker: Py<Broker>,
     ) -> Self {
-        let id = subscription.id();
+        let (id, name) = (subscription.id(), name.map(str::to_owned));
         let kind = Kind::Workers(Mutex::new(Some(subscription)));
-        Self { kind, id, patterns, broker }
+        Self { kind, id, name, patterns, broker }
     }
 
     pub(crate) fn on_loop(
-        py: Python<'_>,
         subscription: Py<Subscription>,
-        callbacks: Callbacks,
+        task: Py<PyAny>,
+        patterns: String,
         broker: Py<Broker>,
-    ) -> PyResult<Self> {
-        let Callbacks { handler, on_error, on_lagged, patterns, .. } = callbacks;
-        let id = subscription.get().id;
-        let run = py.import("slipring._asyncio")?.getattr("start_handler")?;
-        let task = run.call1((&subscription, handler, on_error, on_lagged))?.unbind();
+    ) -> Self {
+        let (id, name) = (subscription.get().id, subscription.get().name.clone());
         let kind = Kind::Task(subscription, task);
-        Ok(Self { kind, id, patterns, broker })
+        Self { kind, id, name, patterns, broker }
     }
 }
 
@@ -268,6 +290,12 @@ impl HandlerSubscription {
     #[getter]
     fn id(&self) -> u64 {
         self.id
+    }
+
+    /// The name it was given, or `None`.
+    #[getter]
+    fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// Messages queued and not handed to the handler yet.

@@ -15,6 +15,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyTuple, PyWeakrefReference};
+use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -84,6 +85,31 @@ unsafe extern "C-unwind" {
         callable: *mut ffi::PyObject,
         arguments: *mut ffi::PyObject,
     ) -> *mut ffi::PyObject;
+}
+
+thread_local! {
+    /// What was given to the thread for holding the interpreter.
+    static HELD: Cell<Option<ffi::PyGILState_STATE>> = const { Cell::new(None) };
+}
+
+/// Lets the thread hold the interpreter until it [lets go](let_go), whatever takes it in between;
+/// false at the interpreter's end. Called, as `let_go` is, where nothing else holds it.
+pub(crate) fn hold() -> bool {
+    // SAFETY: takes nothing, and never fails.
+    if HELD.get().is_none() && unsafe { ffi::Py_IsInitialized() } != 0 {
+        // SAFETY: there is an interpreter. Given back by `let_go`, on this thread. If it ends
+        // meanwhile, this never returns.
+        HELD.set(Some(unsafe { ffi::PyGILState_Ensure() }));
+    }
+    HELD.get().is_some()
+}
+
+/// See [`hold`]. Nothing where the thread does not.
+pub(crate) fn let_go() {
+    if let Some(state) = HELD.take() {
+        // SAFETY: of this thread's `hold`, inside of which all else is over.
+        unsafe { ffi::PyGILState_Release(state) }
+    }
 }
 
 /// Stops the thread for good instead of letting it unwind further.

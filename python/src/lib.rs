@@ -7,14 +7,18 @@
 //! while attached, nothing waits for a shard or a lock whose holder could wait for the interpreter:
 //! a publish is only tried, and waits, if it has to, detached.
 
+mod acker;
 mod batch;
 mod broker;
 mod buffer;
 mod capsule;
+mod clock;
 mod errors;
 mod fastcall;
+mod handled;
 mod handler;
 mod interpreter;
+mod letters;
 mod loan;
 mod message;
 mod metrics;
@@ -22,6 +26,7 @@ mod options;
 mod publish;
 mod receipt;
 mod signals;
+mod subscribe;
 mod subscription;
 mod table;
 mod topic;
@@ -29,11 +34,17 @@ mod topic;
 #[pyo3::pymodule(gil_used = true)]
 mod _slipring {
     #[pymodule_export]
+    use crate::acker::{Acker, settle};
+    #[pymodule_export]
     use crate::batch::{Batch, BatchIterator};
     #[pymodule_export]
     use crate::broker::{Broker, open};
     #[pymodule_export]
+    use crate::clock::TestClock;
+    #[pymodule_export]
     use crate::handler::HandlerSubscription;
+    #[pymodule_export]
+    use crate::letters::DeadLetters;
     #[pymodule_export]
     use crate::loan::Loan;
     #[pymodule_export]
@@ -50,6 +61,16 @@ mod _slipring {
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        for (name, attribute) in [
+            ("DEAD_LETTER_ATTEMPTS", slipring_core::DEAD_LETTER_ATTEMPTS),
+            ("DEAD_LETTER_OFFSET", slipring_core::DEAD_LETTER_OFFSET),
+            ("DEAD_LETTER_PARTITION", slipring_core::DEAD_LETTER_PARTITION),
+            ("DEAD_LETTER_REASON", slipring_core::DEAD_LETTER_REASON),
+            ("DEAD_LETTER_SUBSCRIPTION", slipring_core::DEAD_LETTER_SUBSCRIPTION),
+            ("DEAD_LETTER_TOPIC", slipring_core::DEAD_LETTER_TOPIC),
+        ] {
+            module.add(name, attribute)?;
+        }
         crate::fastcall::install(module.py())?;
         crate::interpreter::register(module.py())
     }

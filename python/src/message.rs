@@ -2,12 +2,14 @@
 #![expect(unsafe_code, reason = "exports the record as a buffer, and lends messages to handlers")]
 
 use crate::buffer::{self, Exported};
+use crate::errors::{raise, raise_ack};
+use crate::options::Seconds;
 use pyo3::exceptions::PyKeyError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict, PyList, PyMemoryView, PyTuple};
-use slipring_core::{Message as CoreMessage, OwnedMessage};
+use slipring_core::{AckError, Message as CoreMessage, OwnedMessage};
 use std::cell::UnsafeCell;
 use std::ffi::c_int;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -42,6 +44,8 @@ struct Copied {
     partition: u32,
     offset: u64,
     published_us: u64,
+    attempt: u32,
+    ack_id: Option<String>,
 }
 
 impl From<OwnedMessage> for Message {
@@ -110,6 +114,35 @@ impl Message {
     fn body(&self) -> &Body {
         // SAFETY: see `Sync`; whoever calls is attached.
         unsafe { &*self.0.get() }
+    }
+
+    /// The message, unless it is a copy.
+    pub(crate) fn core(&self) -> Option<CoreMessage<'_>> {
+        match self.body() {
+            Body::Kept(message) => Some(message.view()),
+            Body::Lent(message) => Some(*message),
+            Body::Copied(_) => None,
+        }
+    }
+
+    /// Partition and offset.
+    pub(crate) fn place(&self) -> (u32, u64) {
+        (self.partition(), self.offset())
+    }
+
+    /// Settles it, which may wait.
+    fn settle(
+        &self,
+        py: Python<'_>,
+        settle: impl FnOnce(CoreMessage<'_>) -> Result<(), AckError> + Send,
+    ) -> Result<(), AckError> {
+        match self.body() {
+            // It stays what it is, since whoever calls has it.
+            Body::Kept(message) => py.detach(|| settle(message.view())),
+            // To be told that its handler's result settles it.
+            Body::Lent(message) => settle(*message),
+            Body::Copied(_) => Err(AckError::NotLeased),
+        }
     }
 
     fn bytes(&self) -> &[u8] {
@@ -203,6 +236,64 @@ impl Message {
         }
     }
 
+    /// Which delivery of the message to this subscription this is, counted from 1. Where messages are
+    /// delivered at most once, it is always the first.
+    #[getter]
+    fn attempt(&self) -> u32 {
+        match self.body() {
+            Body::Copied(copied) => copied.attempt,
+            _ => self.core().map_or(1, |message| message.attempt()),
+        }
+    }
+
+    /// What names this delivery, as text: by it, an `Acker` settles the message from anywhere. `None`
+    /// where it is not to be settled, or a handler's result settles it.
+    #[getter]
+    fn ack_id(&self) -> Option<String> {
+        match self.body() {
+            Body::Copied(copied) => copied.ack_id.clone(),
+            _ => self.core()?.ack_id().map(|id| id.to_string()),
+        }
+    }
+
+    /// Settles the message: this subscription does not get it again. False if that had no effect,
+    /// because the message was settled before, has expired, or was delivered anew since. Raises
+    /// `NotLeased` where messages are delivered at most once, in a handler, and for a copy out of a
+    /// pickle.
+    fn ack(&self, py: Python<'_>) -> PyResult<bool> {
+        let acked = self.core().map_or(Err(AckError::NotLeased), |message| message.ack());
+        acked.map_err(|error| raise(py, error))
+    }
+
+    /// Gives the message back: it has failed, and is delivered again after `delay` (at most 24 hours;
+    /// `None`: as the subscription's `Backoff` has it), or goes to the dead letters, if this was its
+    /// last attempt. Raises `Stale` if the lease is over, and `NotLeased` as `ack` does.
+    #[pyo3(signature = (delay=None))]
+    fn nack(&self, py: Python<'_>, delay: Option<Seconds>) -> PyResult<()> {
+        let delay = delay.map(|Seconds(delay)| delay);
+        let settled = self.settle(py, |message| message.nack(delay));
+        settled.map_err(|error| raise_ack(py, error, "delay"))
+    }
+
+    /// Gives up on the message: it goes to the dead letters, with `reason` (its first 1,024 bytes),
+    /// and is settled. Raises as `nack` does; `Expired` if it is gone; `DeadLetterNotStored` if the
+    /// letter could not be stored: then the message will be delivered again.
+    #[pyo3(signature = (reason=""))]
+    fn dead_letter(&self, py: Python<'_>, reason: &str) -> PyResult<()> {
+        let settled = self.settle(py, |message| message.dead_letter(reason));
+        settled.map_err(|error| raise(py, error))
+    }
+
+    /// The lease ends that long from now (10 ms to 600 s) instead of when it would have: the time for
+    /// this message alone, which may also be made shorter. Raises as `nack` does.
+    fn extend(&self, py: Python<'_>, seconds: Seconds) -> PyResult<()> {
+        let extended = match self.core() {
+            Some(message) => message.modify_ack_deadline(seconds.0),
+            None => Err(AckError::NotLeased),
+        };
+        extended.map_err(|error| raise_ack(py, error, "seconds"))
+    }
+
     /// When it was published: an aware `datetime` in UTC.
     #[getter]
     fn published_at(&self) -> SystemTime {
@@ -214,8 +305,12 @@ impl Message {
         let shown = PyBytes::new(py, &bytes[..bytes.len().min(SHOWN)]).repr()?.to_string();
         let more = if bytes.len() > SHOWN { "..." } else { "" };
         let topic = self.topic().into_pyobject(py)?.repr()?.to_string();
+        let again = match self.attempt() {
+            1 => String::new(),
+            attempt => format!(" attempt={attempt}"),
+        };
         Ok(format!(
-            "<slipring.Message {topic} offset={} {} bytes {shown}{more}>",
+            "<slipring.Message {topic} offset={}{again} {} bytes {shown}{more}>",
             self.offset(),
             bytes.len()
         ))
@@ -230,7 +325,8 @@ impl Message {
         let attributes: Vec<_> = self.pairs().collect();
         let payload = PyBytes::new(py, self.bytes());
         let place = (self.partition(), self.offset(), self.published_us());
-        let parts = (self.topic(), payload, self.key(), self.id(), attributes, place);
+        let lease = (self.attempt(), self.ack_id());
+        let parts = (self.topic(), payload, self.key(), self.id(), attributes, place, lease);
         Ok((rebuild, parts.into_pyobject(py)?))
     }
 
@@ -257,8 +353,10 @@ pub(crate) fn rebuild_message(
     id: String,
     attributes: Vec<(String, String)>,
     place: (u32, u64, u64),
+    lease: (u32, Option<String>),
 ) -> Message {
     let (partition, offset, published_us) = place;
+    let (attempt, ack_id) = lease;
     Message(UnsafeCell::new(Body::Copied(Box::new(Copied {
         topic,
         payload,
@@ -268,6 +366,8 @@ pub(crate) fn rebuild_message(
         partition,
         offset,
         published_us,
+        attempt,
+        ack_id,
     }))))
 }
 

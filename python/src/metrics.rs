@@ -53,6 +53,11 @@ fn subscription_dict<'py>(
     dict.set_item("queued", known.queued)?;
     dict.set_item("lag", known.lag)?;
     dict.set_item("oldest_age_us", known.oldest_age_us)?;
+    dict.set_item("unsettled", known.unsettled)?;
+    dict.set_item("acked", known.acked)?;
+    dict.set_item("redelivered", known.redelivered)?;
+    dict.set_item("dead_lettered", known.dead_lettered)?;
+    dict.set_item("expired_unsettled", known.expired_unsettled)?;
     dict.set_item("handler_failures", known.handler_failures)?;
     dict.set_item("breaker", breaker(py, known.breaker)?)?;
     Ok(dict)

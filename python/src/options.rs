@@ -4,7 +4,11 @@
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDelta, PyFloat, PyInt};
-use slipring_core::{CircuitBreaker, Overflow, Sequencer, Start, WaitStrategy, WhenFull};
+use slipring_core::store::{DiskStore, DiskStoreBuilder, OnDamage, SyncPolicy};
+use slipring_core::{
+    Backoff, CircuitBreaker, DeliveryMode, Overflow, Sequencer, Start, TopicConfig, WaitStrategy,
+    WhenFull,
+};
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -68,6 +72,81 @@ pub(crate) fn overflow(object: &Bound<'_, PyAny>) -> PyResult<Overflow> {
         }
         _ => refuse(object, "overflow is an Overflow, a Block or a Disconnect"),
     }
+}
+
+pub(crate) fn delivery(object: &Bound<'_, PyAny>) -> PyResult<DeliveryMode> {
+    let (class, member) = class_and_member(object)?;
+    match (class.as_str(), member.as_str()) {
+        ("DeliveryMode", "AT_LEAST_ONCE") => Ok(DeliveryMode::AtLeastOnce),
+        ("DeliveryMode", "AT_MOST_ONCE") => Ok(DeliveryMode::AtMostOnce),
+        _ => refuse(object, "delivery is a DeliveryMode"),
+    }
+}
+
+/// The member of `DeliveryMode` that `delivery` is.
+pub(crate) fn delivery_member(
+    py: Python<'_>,
+    delivery: DeliveryMode,
+) -> PyResult<Bound<'_, PyAny>> {
+    let member = match delivery {
+        DeliveryMode::AtLeastOnce => "AT_LEAST_ONCE",
+        DeliveryMode::AtMostOnce => "AT_MOST_ONCE",
+    };
+    py.import("slipring._options")?.getattr("DeliveryMode")?.getattr(member)
+}
+
+/// Settings of a topic: how long its messages are kept.
+pub(crate) fn topic_config(
+    retention: Option<&Bound<'_, PyAny>>,
+    retention_bytes: Option<u64>,
+) -> PyResult<TopicConfig> {
+    let config = TopicConfig::default().retention_bytes(retention_bytes);
+    let Some(retention) = retention else { return Ok(config) };
+    let (class, member) = class_and_member(retention)?;
+    if (class.as_str(), member.as_str()) == ("Retention", "FOREVER") {
+        return Ok(config.retention(None));
+    }
+    let Seconds(age) = retention.extract()?;
+    Ok(config.retention(Some(age)))
+}
+
+/// How messages are kept in a directory.
+pub(crate) fn disk(
+    sync: Option<&Bound<'_, PyAny>>,
+    on_damage: Option<&Bound<'_, PyAny>>,
+) -> PyResult<DiskStoreBuilder> {
+    let mut disk = DiskStore::builder();
+    if let Some(sync) = sync {
+        let (class, member) = class_and_member(sync)?;
+        disk = disk.sync(match (class.as_str(), member.as_str()) {
+            ("Sync", "ALWAYS") => SyncPolicy::Always,
+            ("Sync", "OS") => SyncPolicy::Os,
+            _ => {
+                let Seconds(interval) = sync.extract()?;
+                SyncPolicy::Interval(interval)
+            }
+        });
+    }
+    if let Some(on_damage) = on_damage {
+        let (class, member) = class_and_member(on_damage)?;
+        disk = disk.on_damage(match (class.as_str(), member.as_str()) {
+            ("OnDamage", "REFUSE") => OnDamage::Refuse,
+            ("OnDamage", "SKIP") => OnDamage::Skip,
+            _ => return refuse(on_damage, "on_damage is an OnDamage"),
+        });
+    }
+    Ok(disk)
+}
+
+pub(crate) fn backoff(object: &Bound<'_, PyAny>) -> PyResult<Backoff> {
+    let (class, _) = class_and_member(object)?;
+    if class != "Backoff" {
+        return refuse(object, "backoff is a Backoff");
+    }
+    let Seconds(min) = object.getattr("min")?.extract()?;
+    let Seconds(max) = object.getattr("max")?.extract()?;
+    let backoff = Backoff::new(min, max);
+    Ok(if object.getattr("jitter")?.is_truthy()? { backoff.jitter() } else { backoff })
 }
 
 pub(crate) fn start(object: &Bound<'_, PyAny>) -> PyResult<Start> {

@@ -77,7 +77,8 @@ pub(crate) fn publish(
     timeout: Option<Seconds>,
 ) -> PyResult<Receipt> {
     let payload = Bytes::of(payload)?;
-    if payload.get().len() <= LARGE {
+    // The disk is not waited for with the interpreter at hand.
+    if payload.get().len() <= LARGE && !topic.is_durable() {
         match try_bytes(topic, payload.get(), head) {
             Ok(receipt) => return Ok(Receipt(receipt)),
             Err(PublishError::WouldBlock) => {}
@@ -160,7 +161,7 @@ pub(crate) fn publish_many(
     }
     buffers.iter().for_each(|buffer| add(buffer.get()));
     let mut receipt = slipring_core::BatchReceipt::default();
-    if bytes <= LARGE {
+    if bytes <= LARGE && !topic.is_durable() {
         match topic.try_publish_batch(&messages) {
             Ok(receipt) => return Ok(BatchReceipt(receipt)),
             Err(error) if error.reason == PublishError::WouldBlock => receipt = error.receipt,
@@ -192,6 +193,7 @@ fn sum(
     sum.matched += second.matched;
     sum.enqueued += second.enqueued;
     sum.dropped += second.dropped;
+    sum.durable = second.durable && (first.durable || first.published == 0);
     sum
 }
 

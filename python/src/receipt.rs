@@ -95,6 +95,12 @@ impl BatchReceipt {
         self.0.dropped
     }
 
+    /// Whether all that was published would survive a power cut. `False` in memory.
+    #[getter]
+    fn durable(&self) -> bool {
+        self.0.durable
+    }
+
     fn __repr__(&self) -> String {
         let slipring_core::BatchReceipt { published, matched, enqueued, dropped, .. } = self.0;
         format!(
@@ -126,6 +132,13 @@ impl CloseReport {
     #[getter]
     fn handler_running(&self) -> bool {
         self.0.handler_running
+    }
+
+    /// Why the directory could not be closed in order, if it could not. What was acknowledged is on the
+    /// disk as far as the receipts said; what was settled last may be delivered again.
+    #[getter]
+    fn store_failure(&self) -> Option<String> {
+        self.0.store.map(|fault| fault.to_string())
     }
 
     fn __repr__(&self) -> String {

@@ -1,19 +1,20 @@
 //! Subscriptions whose messages are fetched.
 
-use crate::batch::Batch;
+use crate::acker::Acker;
+use crate::batch::{Batch, Messages};
 use crate::broker::Broker;
 use crate::errors::{error, raise};
-use crate::handler::Filter;
+use crate::handler::{Filter, not_wanted};
 use crate::interpreter;
 use crate::message::Message;
-use crate::options::{Seconds, deadline};
+use crate::options::{self, Seconds, deadline};
 use crate::signals::wait_readable;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
-use slipring_core::{OwnedMessages, RecvError, Subscription as CoreSubscription, TryRecvError};
+use slipring_core::{RecvError, Subscription as CoreSubscription, TryRecvError};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -31,10 +32,12 @@ use std::time::Instant;
 /// [b'2', b'3']
 #[pyclass(frozen, weakref, module = "slipring")]
 pub(crate) struct Subscription {
-    /// `None` once it is closed. Never locked while waiting, nor while Python code runs.
+    /// `None` once it is closed. Never locked while waiting for a message, nor while Python code runs.
     subscription: Mutex<Option<CoreSubscription>>,
+    /// Whether messages are delivered at least once.
+    settles: bool,
     pub(crate) id: u64,
-    name: Option<String>,
+    pub(crate) name: Option<String>,
     patterns: String,
     /// Locked only with the interpreter at hand, and while no code of Python runs.
     functions: Mutex<Functions>,
@@ -64,6 +67,7 @@ impl Subscription {
     ) -> Self {
         Self {
             id: subscription.id(),
+            settles: subscription.acker().is_some(),
             name: subscription.name().map(str::to_owned),
             subscription: Mutex::new(Some(subscription)),
             patterns,
@@ -112,19 +116,34 @@ impl Subscription {
         }
     }
 
+    /// Does `work`, which receives, unless it is closed.
+    #[inline]
+    fn try_to<R: Send>(
+        &self,
+        py: Python<'_>,
+        work: impl FnOnce(&mut CoreSubscription) -> R + Send,
+    ) -> PyResult<R> {
+        let mut subscription = self.lock(py);
+        let subscription = subscription.as_mut().ok_or_else(|| closed(py))?;
+        // To give up on a message is to publish it, which may wait.
+        if self.settles && subscription.is_due() {
+            return Ok(py.detach(|| work(subscription)));
+        }
+        Ok(work(subscription))
+    }
+
     /// The next message that is there.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Message>>> {
         loop {
-            let taken = {
-                let mut subscription = self.lock(py);
-                let subscription = subscription.as_mut().ok_or_else(|| closed(py))?;
-                subscription.try_recv().map(|message| message.keep())
-            };
+            let taken = self
+                .try_to(py, |subscription| subscription.try_recv().map(|message| message.keep()))?;
             match taken {
                 Ok(message) => {
                     let message = Bound::new(py, Message::from(message))?;
                     match self.filter(py) {
-                        Some(filter) if !filter.wants(&message)? => {}
+                        Some(filter) if !filter.wants(&message)? => {
+                            message.get().core().iter().for_each(not_wanted);
+                        }
                         _ => return Ok(Some(message)),
                     }
                 }
@@ -151,14 +170,12 @@ impl Subscription {
     }
 
     /// Up to `most` messages that are there.
-    fn take_many(&self, py: Python<'_>, most: usize) -> PyResult<OwnedMessages> {
+    fn take_many(&self, py: Python<'_>, most: usize) -> PyResult<Messages> {
         loop {
-            let mut messages = OwnedMessages::default();
-            let polled = {
-                let mut subscription = self.lock(py);
-                let subscription = subscription.as_mut().ok_or_else(|| closed(py))?;
+            let mut messages = Messages::new(self.settles);
+            let polled = self.try_to(py, |subscription| {
                 subscription.poll(most, |message| messages.push(&message))
-            };
+            })?;
             match polled {
                 Ok(0) => return Ok(messages),
                 Ok(_) => {
@@ -255,7 +272,41 @@ impl Subscription {
         self.event(py).map(|event| event.as_raw_fd())
     }
 
-    /// Unsubscribes. Who waits for a message meanwhile is told `Closed`.
+    /// Settles its messages by their ack ids, from any thread. Raises `AtMostOnce` where there is
+    /// nothing to settle.
+    fn acker(&self, py: Python<'_>) -> PyResult<Acker> {
+        let acker = self.lock(py).as_ref().ok_or_else(|| closed(py))?.acker();
+        match acker {
+            Some(acker) => Ok(Acker::new(acker, self.broker.clone_ref(py))),
+            None => Err(error(
+                py,
+                "AtMostOnce",
+                "a subscription that delivers at most once has no acks",
+            )),
+        }
+    }
+
+    /// Goes on from `start`, which may lie before what was received: what is there is delivered anew.
+    /// All that was received and not settled is forgotten, and its ack ids are stale.
+    ///
+    /// >>> import slipring
+    /// >>> broker = slipring.open()
+    /// >>> jobs = broker.subscribe("jobs", delivery=slipring.DeliveryMode.AT_LEAST_ONCE)
+    /// >>> receipt = broker.publish("jobs", b"mail")
+    /// >>> jobs.get().ack()
+    /// True
+    /// >>> jobs.seek(slipring.Start.EARLIEST)
+    /// >>> bytes(jobs.get())
+    /// b'mail'
+    fn seek(&self, py: Python<'_>, start: &Bound<'_, PyAny>) -> PyResult<()> {
+        let start = options::start(start)?;
+        let mut subscription = self.lock(py);
+        let subscription = subscription.as_mut().ok_or_else(|| closed(py))?;
+        py.detach(|| subscription.seek(start)).map_err(|error| raise(py, error))
+    }
+
+    /// Unsubscribes; one that has a name and delivers at least once goes on without a consumer. Who
+    /// waits for a message meanwhile is told `Closed`.
     pub(crate) fn close(&self, py: Python<'_>) {
         let subscription = self.lock(py).take();
         py.detach(move || drop(subscription));

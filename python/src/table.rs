@@ -5,13 +5,19 @@
 //! complete.
 #![expect(unsafe_code, reason = "pointers that threads share")]
 
+use slipring_c_abi::ack_id::*;
+use slipring_c_abi::acker::*;
 use slipring_c_abi::broker::*;
+use slipring_c_abi::handled::*;
 use slipring_c_abi::handler::*;
 use slipring_c_abi::last_error::*;
+use slipring_c_abi::letters::*;
 use slipring_c_abi::loan::*;
 use slipring_c_abi::message::*;
 use slipring_c_abi::metrics::*;
+use slipring_c_abi::named::*;
 use slipring_c_abi::options::*;
+use slipring_c_abi::settle::*;
 use slipring_c_abi::status::*;
 use slipring_c_abi::subscription::*;
 use slipring_c_abi::text::*;
@@ -94,4 +100,33 @@ functions! {
     slipring_ticket_free,
     slipring_version,
     slipring_version_str,
+    slipring_ack_ids,
+    slipring_ack_id_text,
+    slipring_ack_id_parse,
+    slipring_ack,
+    slipring_nack,
+    slipring_extend,
+    slipring_dead_letter,
+    slipring_subscription_acker,
+    slipring_broker_acker,
+    slipring_acker_ack,
+    slipring_acker_nack,
+    slipring_acker_extend,
+    slipring_acker_dead_letter,
+    slipring_acker_free,
+    slipring_handler_reason,
+    slipring_subscription_seek,
+    slipring_broker_subscriptions,
+    slipring_broker_describe_subscription,
+    slipring_broker_delete_subscription,
+    slipring_broker_seek_subscription,
+    slipring_broker_dead_letters,
+    slipring_letters_get,
+    slipring_letters_free,
+    slipring_broker_dead_letter,
+    slipring_broker_redrive,
+    slipring_broker_redrive_all,
+    slipring_broker_purge_dead_letters,
+    slipring_broker_flush,
+    slipring_broker_set_retention,
 }

@@ -24,3 +24,15 @@ def watchdog() -> Iterator[None]:
 def broker() -> Iterator[slipring.Broker]:
     with slipring.open() as broker:
         yield broker
+
+
+@pytest.fixture
+def clock() -> slipring.TestClock:
+    return slipring.TestClock()
+
+
+@pytest.fixture
+def timed(clock: slipring.TestClock) -> Iterator[slipring.Broker]:
+    """A broker whose time is moved by ``clock`` alone."""
+    with slipring.open(clock=clock) as broker:
+        yield broker

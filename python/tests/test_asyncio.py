@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 import slipring
-from slipring import Broker, Message
+from slipring import Broker, DeliveryMode, Message
 
+ONCE, AGAIN = DeliveryMode.AT_MOST_ONCE, DeliveryMode.AT_LEAST_ONCE
 PATIENCE = 60.0
 
 
@@ -452,3 +453,255 @@ def test_coroutine_handlers_are_recognised_in_every_form() -> None:
         assert is_async(handler), handler
     for plain in (print, Plain(), lambda message: None, functools.partial(print, 1), list.append):
         assert not is_async(plain), plain
+
+
+def taken(subscription: slipring.Subscription) -> Message:
+    message = subscription.get_nowait()
+    assert message is not None
+    return message
+
+
+def known_of(broker: Broker, which: int = 0) -> dict[str, Any]:
+    return dict(broker.metrics()["subscriptions"][which])
+
+
+def test_a_lease_that_ends_wakes_the_loop() -> None:
+    clock = slipring.TestClock()
+
+    async def main(broker: Broker) -> None:
+        subscription = broker.subscribe("a", delivery=AGAIN, visibility_timeout=0.1)
+        broker.publish("a", b"x")
+        assert (await subscription.aget()).attempt == 1
+        waiting = asyncio.ensure_future(subscription.aget())
+        await settle()
+        assert not waiting.done()
+        clock.advance(0.1)
+        assert (await waiting).attempt == 2
+        waiting = asyncio.ensure_future(anext(aiter(subscription)))
+        await settle()
+        assert not waiting.done()
+        clock.advance(0.1)
+        message = await waiting
+        assert message.attempt == 3 and message.ack()
+
+    run(main, clock=clock)
+
+
+def test_settling_makes_room_for_who_awaits() -> None:
+    async def main(broker: Broker) -> None:
+        subscription = broker.subscribe("a", delivery=AGAIN, max_outstanding=1)
+        broker.publish_many("a", [b"1", b"2", b"3"])
+        message = await subscription.aget()
+        waiting = asyncio.create_task(subscription.aget_many(5))
+        await settle()
+        assert not waiting.done()
+        assert message.ack()
+        (second,) = await waiting
+        assert bytes(second) == b"2"
+        second.nack(0)
+        assert [(bytes(again), again.attempt) for again in await subscription.aget_many(5)] == [
+            (b"2", 2)
+        ]
+
+    run(main)
+
+
+def test_a_cancelled_wait_leases_no_message() -> None:
+    async def main(broker: Broker) -> None:
+        subscription = broker.subscribe("a", delivery=AGAIN)
+
+        async def iterate() -> None:
+            async for message in subscription:
+                raise AssertionError(message)
+
+        async def get_many() -> None:
+            raise AssertionError(await subscription.aget_many(5))
+
+        async def get() -> None:
+            raise AssertionError(await subscription.aget())
+
+        for turn, wait in enumerate((get, get_many, iterate)):
+            waiting = asyncio.create_task(wait())
+            await settle()
+            broker.publish("a", b"%d" % turn)
+            while subscription._waiting:
+                await asyncio.sleep(0)
+            waiting.cancel()  # it was woken, and has not run
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert known_of(broker)["unsettled"] == 0
+            message = taken(subscription)
+            assert (bytes(message), message.attempt, message.ack()) == (b"%d" % turn, 1, True)
+
+    run(main)
+
+
+def test_what_a_coroutine_handler_returns_or_raises_settles_its_message() -> None:
+    clock = slipring.TestClock()
+
+    async def main(broker: Broker) -> None:
+        calls: list[tuple[bytes, int]] = []
+        told: list[tuple[bytes, str]] = []
+
+        async def handle(message: Message) -> object:
+            calls.append((bytes(message), message.attempt))
+            await asyncio.sleep(0)
+            match bytes(message), message.attempt:
+                case b"returns retry", 1:
+                    return slipring.Retry("not yet")
+                case b"raises retry", 1:
+                    raise slipring.Retry("not yet")
+                case b"fails", _:
+                    raise LookupError(f"attempt {message.attempt}")
+                case b"cancels", 1:
+                    raise asyncio.CancelledError  # something that it has awaited
+                case b"returns dead", _:
+                    return slipring.DeadLetter("never")
+                case b"raises dead", _:
+                    raise slipring.DeadLetter("never ever")
+            return message
+
+        async def until(condition: Callable[[], bool]) -> None:
+            while not condition():
+                await asyncio.sleep(0)
+
+        def on_error(message: Message, error: BaseException) -> None:
+            told.append((bytes(message), repr(error)))
+
+        subscription = broker.subscribe(
+            "a",
+            delivery=AGAIN,
+            name="h",
+            handler=handle,
+            on_error=on_error,
+            max_delivery_attempts=2,
+        )
+        assert subscription.name == "h"
+        payloads = [b"good", b"returns retry", b"raises retry", b"fails", b"cancels"]
+        payloads += [b"returns dead", b"raises dead", b"better"]
+        broker.publish_many("a", payloads)
+        await until(lambda: len(calls) == len(payloads) and known_of(broker)["unsettled"] == 4)
+        assert calls == [(payload, 1) for payload in payloads]
+        clock.advance(0.1)
+        await until(lambda: known_of(broker)["unsettled"] == 0)
+        again = {b"returns retry", b"raises retry", b"fails", b"cancels"}
+        assert sorted(calls[len(payloads) :]) == sorted((payload, 2) for payload in again)
+        known = known_of(broker)
+        assert (known["acked"], known["redelivered"], known["dead_lettered"]) == (5, 4, 3)
+        letters = broker.dead_letters("$dlq/h").list()
+        reasons = {bytes(le): le.attributes[slipring.DEAD_LETTER_REASON] for le in letters}
+        assert reasons == {
+            b"returns dead": "never",
+            b"raises dead": "never ever",
+            b"fails": "LookupError: attempt 2",
+        }
+        assert [payload for payload, _ in told] == [*payloads[1:-1], b"fails"]
+        assert told[0][1] == "Retry('not yet')" and told[-1][1] == "LookupError('attempt 2')"
+
+    run(main, clock=clock)
+
+
+def test_a_coroutine_handler_has_its_message_for_as_long_as_it_runs() -> None:
+    clock = slipring.TestClock()
+    lease = 0.02
+
+    async def main(broker: Broker) -> None:
+        async def handle(message: Message) -> object:
+            loop = asyncio.get_running_loop()
+            for _ in range(20):
+                clock.advance(lease * 0.75)
+                # Timers come in order, and that of the lease's renewal is before this one.
+                renewed = asyncio.Event()
+                loop.call_later(lease, renewed.set)
+                await renewed.wait()
+            return slipring.DeadLetter(f"attempt {message.attempt}")
+
+        letters = broker.subscribe("$dlq/*", delivery=ONCE)
+        with broker.subscribe(
+            "a", delivery=AGAIN, handler=handle, visibility_timeout=lease, on_error=lambda *_: None
+        ):
+            broker.publish("a", b"x")
+            # Refused, if the lease had ended: then it would be the next attempt.
+            letter = await letters.aget()
+            assert letter.attributes[slipring.DEAD_LETTER_REASON] == "attempt 1"
+
+    run(main, clock=clock)
+
+
+@pytest.mark.parametrize("end", ["the task is cancelled", "it is closed", "it is taken over"])
+def test_what_a_coroutine_handler_leaves_goes_to_the_next_consumer(end: str) -> None:
+    async def main(broker: Broker) -> None:
+        begun, go_on = asyncio.Event(), asyncio.Event()
+
+        async def handle(message: Message) -> None:
+            begun.set()
+            await go_on.wait()
+
+        subscription = broker.subscribe("a", name="s", delivery=AGAIN, handler=handle)
+        (task,) = asyncio.all_tasks() - {asyncio.current_task()}
+        broker.publish_many("a", [b"1", b"2"])
+        await begun.wait()
+        if end == "the task is cancelled":
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        elif end == "it is closed":
+            subscription.close()
+        take_over = end == "it is taken over"
+        assert broker.describe_subscription("s")["is_online"] is take_over
+        with broker.subscribe("a", name="s", delivery=AGAIN, take_over=take_over) as pulled:
+            go_on.set()
+            got = [(bytes(message), message.attempt) for message in await pulled.aget_many(5)]
+            while not task.done():
+                await asyncio.sleep(0)
+            # What the handler has done in the end counts for nothing: it was somebody else's.
+            assert known_of(broker)["acked"] == 0
+            assert got == [(b"1", 2), (b"2", 1)]
+
+    run(main)
+
+
+def test_a_coroutine_handler_whose_letter_cannot_be_stored_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main(broker: Broker) -> None:
+        blocks = broker.subscribe(
+            "$dlq/*", delivery=ONCE, capacity=1, overflow=slipring.Overflow.BLOCK
+        )
+        done = asyncio.Event()
+
+        async def handle(message: Message) -> object:
+            if bytes(message) == b"last":
+                done.set()
+                return None
+            return slipring.DeadLetter("no")
+
+        with broker.subscribe("a", delivery=AGAIN, handler=handle, on_error=lambda *_: None):
+            broker.publish_many("a", [b"1", b"2", b"last"])
+            await done.wait()
+            await settle()
+            assert bytes(taken(blocks)) == b"1" and blocks.get_nowait() is None
+            assert known_of(broker, 1)["unsettled"] == 1, "it is tried again later"
+
+    with caplog.at_level(logging.ERROR, "slipring"):
+        run(main)
+    (record,) = [record for record in caplog.records if record.name == "slipring"]
+    assert record.exc_info and isinstance(record.exc_info[1], slipring.DeadLetterNotStored)
+
+
+def test_a_filter_function_of_a_coroutine_handler_settles_what_it_does_not_want() -> None:
+    async def main(broker: Broker) -> None:
+        got: list[bytes] = []
+
+        async def handle(message: Message) -> None:
+            got.append(bytes(message))
+
+        with broker.subscribe(
+            "a", delivery=AGAIN, handler=handle, filter=lambda message: bytes(message) > b"1"
+        ):
+            broker.publish_many("a", [b"0", b"1", b"2"])
+            while known_of(broker)["acked"] < 3:
+                await asyncio.sleep(0)
+        assert got == [b"2"]
+
+    run(main)

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 import slipring
-from slipring import _asyncio, _errors, _options
+from slipring import _asyncio, _errors, _handled, _options
 
 
 def test_the_examples_of_the_modules_hold() -> None:
-    results = [doctest.testmod(module) for module in (slipring, _errors, _options, _asyncio)]
-    assert sum(result.attempted for result in results) > 25
+    modules = (slipring, _errors, _handled, _options, _asyncio)
+    results = [doctest.testmod(module) for module in modules]
+    assert sum(result.attempted for result in results) > 60
     assert not any(result.failed for result in results)
 
 

@@ -271,7 +271,7 @@ def test_settings_out_of_range_are_refused_with_their_name() -> None:
         slipring.open(when_full=wrong)
     with pytest.raises(TypeError):
         open_at: Any = slipring.open
-        open_at("somewhere")
+        open_at("somewhere", 4)
 
 
 def test_all_settings_are_taken() -> None:

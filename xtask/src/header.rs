@@ -109,6 +109,18 @@ fn macros() -> String {
 #define SLIPRING_MILLISECONDS(n) ((uint64_t)(n) * 1000000u)
 #define SLIPRING_SECONDS(n) ((uint64_t)(n) * 1000000000u)
 
+// For `slipring_nack`: as long as the subscription's backoff has it.
+#define SLIPRING_BACKOFF UINT64_MAX
+
+// Attributes of a dead letter: the subscription that gave up on it, topic, partition and offset of
+// the message, how often it was delivered, and why it was given up.
+#define SLIPRING_DEAD_LETTER_SUBSCRIPTION \"dead-letter-subscription\"
+#define SLIPRING_DEAD_LETTER_TOPIC \"dead-letter-topic\"
+#define SLIPRING_DEAD_LETTER_PARTITION \"dead-letter-partition\"
+#define SLIPRING_DEAD_LETTER_OFFSET \"dead-letter-offset\"
+#define SLIPRING_DEAD_LETTER_ATTEMPTS \"dead-letter-attempts\"
+#define SLIPRING_DEAD_LETTER_REASON \"dead-letter-reason\"
+
 // The two arguments, pointer and length, of a literal as a text, and as bytes.
 #define SLIPRING_TEXT(literal) (\"\" literal), (sizeof(literal) - 1)
 #define SLIPRING_BYTES(literal) ((const uint8_t *)(\"\" literal)), (sizeof(literal) - 1)

@@ -1,7 +1,8 @@
 //! The project's own commands, run as `cargo xtask <command>`.
 //!
 //! Each command is one file: `steps` (test), `tidy`, `header`, `abi`, `install`, `mutations`,
-//! `compare` (bench-compare), `python`, `tsan`.
+//! `compare` (bench-compare), `python`, `tsan`, `store` (crash-sim, kill-loop, store-sweep,
+//! full-disk, sabotage).
 
 mod abi;
 mod compare;
@@ -13,6 +14,7 @@ mod python;
 mod shell;
 mod source;
 mod steps;
+mod store;
 mod tidy;
 mod tsan;
 
@@ -26,6 +28,14 @@ cargo xtask abi [--check]          list in ffi/abi.txt what compiled programs re
 cargo xtask install --prefix P     headers, libraries, pkg-config and CMake packages below P
 cargo xtask mutations [--only N]  weaken one ordering at a time: the loom model must notice
 cargo xtask tsan                  the stress tests under ThreadSanitizer, on nightly
+cargo xtask crash-sim [--seeds N] [--first-seed S]
+                                  the durable log on a simulated disk that crashes, from N seeds
+cargo xtask kill-loop [--cycles N] [--dir DIR]
+                                  kill -9 a real process that appends, N times for each policy
+cargo xtask store-sweep           every bit of a segment flipped, a fault at every call
+cargo xtask full-disk             fill a small tmpfs and free it again, 20 times; needs root
+cargo xtask sabotage [--only STEP]
+                                  leave out one step of the store at a time: those must notice
 cargo xtask bench-compare [--only A,B] [--quick] [--check]
                                   slipring beside its peers; --quick: under three minutes;
                                   --check: exit 1 when a bar fails; `--only H` is the Python
@@ -47,6 +57,12 @@ fn main() -> ExitCode {
         ["mutations"] => mutations::run(None),
         ["mutations", "--only", name] => mutations::run(Some(name)),
         ["tsan"] => tsan::run(),
+        ["crash-sim", options @ ..] => store::program("crash-sim", options),
+        ["kill-loop", options @ ..] => store::program("kill-loop", options),
+        ["store-sweep"] => store::sweep(),
+        ["full-disk"] => store::full_disk(),
+        ["sabotage"] => store::sabotage(None),
+        ["sabotage", "--only", step] => store::sabotage(Some(step)),
         ["python"] => python::test(),
         ["bench-compare", "--only", "H", options @ ..] => python::compare(options),
         ["bench-compare", options @ ..] => compare::run(options),

@@ -100,7 +100,7 @@ fn check_layers(name: &str, file: &File, offences: &mut Vec<String>) {
         return;
     }
     let code = code_only(split_tests(&file.text).0);
-    for (line, module) in crate_uses(&code) {
+    for (line, module) in crate_uses(&code, room.ends_with('/')) {
         let (as_file, as_folder) = (format!("{module}.rs"), format!("{module}/"));
         if as_file == room || as_folder == room {
             continue;
@@ -122,10 +122,14 @@ fn check_layers(name: &str, file: &File, offences: &mut Vec<String>) {
 }
 
 /// Every first segment behind `crate::`, with its line; `crate::{a::X, b}` gives `a` and `b`. In a
-/// top-level file a `use super::` at the left margin is `crate::` by another name.
-fn crate_uses(code: &str) -> Vec<(usize, String)> {
+/// top-level file a `use super::` at the left margin is `crate::` by another name; `in_folder` it
+/// stays in the room.
+fn crate_uses(code: &str, in_folder: bool) -> Vec<(usize, String)> {
     let mut uses = Vec::new();
     for (start, prefix) in [("crate::", ""), ("\nuse super::", "\n")] {
+        if in_folder && !prefix.is_empty() {
+            continue;
+        }
         for (at, _) in code.match_indices(start) {
             let line = code[..at + prefix.len()].matches('\n').count() + 1;
             let before = code[..at].chars().next_back();

@@ -12,6 +12,7 @@
 //! The whole input is read first, so that the table tells of the broker and not of the JSON parser.
 
 mod input;
+mod job;
 mod table;
 
 use input::{Flight, Input, name_bad_line};
@@ -37,9 +38,11 @@ use table::{Table, Tally, lock};
 const USAGE: &str = "\
 Publishes departures from two threads to six subscriptions and prints what each of them got.
 
-usage: flights [--file PATH] [--progress]
+usage: flights [--file PATH] [--progress] [--data DIR]
   --file PATH   lines of JSON to publish, '-' for the standard input
                 (default: examples/data/flights-2013-01.ndjson)
+  --data DIR    store and handle each departure once instead, in a directory: killed at any moment and
+                started again, it goes on where it was
   --progress    show progress also where the standard error is no terminal
   --help        show this";
 
@@ -65,7 +68,11 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match run(&options) {
+    let outcome = match &options.data {
+        Some(dir) => job::run(dir, &options.file),
+        None => run(&options),
+    };
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("flights: {error}");
@@ -270,6 +277,7 @@ impl Display for Published {
 
 struct Options {
     file: PathBuf,
+    data: Option<PathBuf>,
     progress: bool,
 }
 
@@ -277,13 +285,16 @@ impl Options {
     /// `None` if help was asked for.
     fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Option<Self>, String> {
         let mut options =
-            Self { file: input::default_file(), progress: io::stderr().is_terminal() };
+            Self { file: input::default_file(), data: None, progress: io::stderr().is_terminal() };
         while let Some(argument) = arguments.next() {
             match argument.to_str() {
                 Some("--help") => return Ok(None),
                 Some("--progress") => options.progress = true,
                 Some("--file") => {
                     options.file = arguments.next().ok_or("--file wants a path")?.into();
+                }
+                Some("--data") => {
+                    options.data = Some(arguments.next().ok_or("--data wants a directory")?.into());
                 }
                 _ => return Err(format!("unknown argument {argument:?}")),
             }

@@ -19,6 +19,8 @@ struct Message {
     published_us: u64,
     partition: u32,
     attributes_len: u32,
+    attempt: u32,
+    reserved: u32,
     internal: *const c_void,
 }
 
@@ -27,10 +29,13 @@ struct Message {
 struct Options {
     struct_size: u32,
     overflow: u32,
-    rest: [u8; 120],
+    others: [u8; 120],
+    delivery: u32,
+    rest: [u8; 68],
 }
 
 const BLOCK: u32 = 2;
+const AT_MOST_ONCE: u32 = 1;
 const OK: i32 = 0;
 const CLOSED: i32 = 4;
 
@@ -63,12 +68,14 @@ pub unsafe extern "C" fn consume_in_rust(
     user: *mut c_void,
 ) -> u64 {
     const PATTERN: &str = "**";
-    let mut options = Options { struct_size: 0, overflow: 0, rest: [0; 120] };
+    let mut options =
+        Options { struct_size: 0, overflow: 0, others: [0; 120], delivery: 0, rest: [0; 68] };
     let mut subscription = ptr::null_mut();
     // SAFETY: as the header has it.
     let opened = unsafe {
         slipring_subscription_options_init(&raw mut options, size_of::<Options>());
         options.overflow = BLOCK;
+        options.delivery = AT_MOST_ONCE;
         slipring_broker_subscribe(
             broker,
             PATTERN.as_ptr().cast(),

@@ -20,7 +20,7 @@ int main() {
         sum_in_rust = consume_in_rust(broker.raw(), tell, &subscribed);
     });
     std::thread in_cxx([&] {
-        auto options = slipring::SubscriptionOptions().overflow(slipring::Overflow::block());
+        auto options = at_most_once().overflow(slipring::Overflow::block());
         auto sub = broker.subscribe("numbers/*", options);
         subscribed.add();
         std::uint64_t next = 0;

@@ -1,18 +1,25 @@
 //! The examples in C and C++: their output is checked.
 
 use crate::toolbox::{C99, CXX17, Language, Library, has, object, program, root, run};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Mutex;
 
-/// Builds an example of `examples/`.
+/// Builds an example of `examples/`, once for all tests that ask for it.
 fn example(file: &str, kind: &str, language: Language) -> Option<PathBuf> {
+    static BUILT: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
     if !has(language[0]) {
         return None;
     }
-    let name = file.replace(['/', '.'], "-");
-    let kind = format!("example-{kind}");
-    let object = object(&root().join("examples").join(file), &kind, language, &["-O1"]);
-    Some(program(&name, &kind, language[0], &[object], &[], Library::Shared))
+    let mut built = BUILT.lock().unwrap();
+    let build = || {
+        let name = file.replace(['/', '.'], "-");
+        let kind = format!("example-{kind}");
+        let object = object(&root().join("examples").join(file), &kind, language, &["-O1"]);
+        program(&name, &kind, language[0], &[object], &[], Library::Shared)
+    };
+    Some(built.entry(file.to_owned()).or_insert_with(build).clone())
 }
 
 /// Both of an example: in C, and in C++.
@@ -36,6 +43,20 @@ fn loan_producers_write_frames_in_place() {
         assert_eq!(
             run(Command::new(producer).arg("20"), ""),
             "published 20 frames of 64 x 48, gave up 2\nreceived 20 frames, every pixel as drawn\n"
+        );
+    }
+}
+
+#[test]
+fn workers_send_every_mail_whoever_is_gone() {
+    for worker in both("worker") {
+        assert_eq!(
+            run(&mut Command::new(worker), ""),
+            "the first worker: 7 sent, 1 delayed, gone with 8\n\
+             the second worker: 31 sent, 3 delayed, 2 given up, 12 not for the first time\n\
+             dead letter: jobs/mail to customer-20: no such address, attempts: 1\n\
+             dead letter: jobs/mail to customer-40: no such address, attempts: 1\n\
+             sent back: 2, sent in all: 40\n"
         );
     }
 }

@@ -13,6 +13,8 @@ mod baton;
 #[cfg(slipring_loom)]
 mod chunk;
 #[cfg(slipring_loom)]
+mod commit;
+#[cfg(slipring_loom)]
 mod credits;
 #[cfg(slipring_loom)]
 mod log;

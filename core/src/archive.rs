@@ -1,0 +1,415 @@
+//! The archive: what a broker keeps in its directory beside messages, and how that is found again.
+//!
+//! Three things are kept, each in its own way: messages in the store, topics and subscriptions in the
+//! metadata, what subscriptions have settled in the cursor journal. They are written one after the
+//! other in an order in which any crash in between leaves something whole:
+//!
+//! - a topic is in the metadata before it has a message;
+//! - a subscription's cursors are in the journal before it is in the metadata: cursors of nobody are
+//!   forgotten when the archive is opened;
+//! - a message is in the store before it is shown, so before it can be settled. A power cut may take
+//!   the message and leave what settled it: what a cursor says of sequences that the store does not
+//!   have is forgotten as well, before they are given away again.
+
+use crate::error::{ConfigError, StoreFault};
+use crate::fs::{Fs, FsLock};
+use crate::kind::{ErrorKind, Kind};
+use crate::ledger::Position;
+use crate::store::cursor::{
+    Cursor, CursorChange, CursorDelta, CursorKey, MAX_ATTEMPTS, MAX_WINDOW,
+};
+use crate::store::cursor_journal::{
+    CursorJournal, IfDamaged, IfMissing, JournalError, JournalOptions,
+};
+use crate::store::meta::{Change, Contents, NextIds, SubscriptionRecord, TopicRecord};
+use crate::store::meta_db::{MetaError, Metadata};
+use crate::store::{MessageStore, OnDamage, StoreError};
+use crate::sync::Arc;
+use roaring::RoaringTreemap;
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Set in the number of a cursor that is no subscription's, but tells which dead letters of a
+/// partition have been cleared.
+const CLEARED: u64 = 1 << 63;
+
+/// How long messages may stay that are too old, by the broker's clock.
+const RETENTION: Duration = Duration::from_secs(5);
+
+/// See the module's head.
+pub(crate) struct Archive {
+    pub(crate) store: Arc<dyn MessageStore>,
+    metadata: Metadata,
+    journal: CursorJournal,
+    /// Held by whoever moves cursors elsewhere than on, and while they are moved on. Taken before
+    /// the control mutex.
+    moving: Mutex<()>,
+    /// When messages were last let go.
+    retained_at: Mutex<Option<Duration>>,
+    /// On the directory, where the store has none.
+    lock: Mutex<Option<Box<dyn FsLock>>>,
+}
+
+impl fmt::Debug for Archive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Archive").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+impl Archive {
+    /// Opens what is beside `store`, whose number is `id` (0 if it has none), in a directory that is
+    /// locked; makes it if the store is new.
+    ///
+    /// # Errors
+    /// What is missing or damaged. Nothing was changed then that was acknowledged.
+    pub(crate) fn open(
+        fs: Arc<dyn Fs>,
+        store: Arc<dyn MessageStore>,
+        id: u128,
+        lock: Option<Box<dyn FsLock>>,
+        on_damage: OnDamage,
+    ) -> Result<Self, StoreError> {
+        let metadata = match Metadata::open(Arc::clone(&fs)) {
+            Err(MetaError::Missing) => {
+                if has_records(&*store)? {
+                    return Err(MetaError::Missing.into());
+                }
+                Metadata::create(Arc::clone(&fs), if id == 0 { random() } else { id })?
+            }
+            opened => opened?,
+        };
+        let contents = metadata.contents();
+        if id != 0 && contents.store != id {
+            return Err(StoreError::Incompatible("its metadata is of another store".into()));
+        }
+        let options = JournalOptions {
+            if_missing: if contents.is_ready { IfMissing::Refuse } else { IfMissing::Create },
+            if_damaged: match on_damage {
+                OnDamage::Refuse => IfDamaged::Refuse,
+                OnDamage::Skip => IfDamaged::KeepValid,
+            },
+            ..JournalOptions::default()
+        };
+        let (journal, report) = CursorJournal::open(fs, contents.store, options)?;
+        if report.damaged.is_some() {
+            tracing::error!(?report, "what was settled last may be delivered again");
+        }
+        if !contents.is_ready {
+            metadata.commit(&[Change::Ready])?;
+        }
+        let archive = Self {
+            store,
+            metadata,
+            journal,
+            moving: Mutex::default(),
+            retained_at: Mutex::default(),
+            lock: Mutex::new(lock),
+        };
+        archive.forget_what_is_gone(&contents)?;
+        Ok(archive)
+    }
+
+    /// Forgets cursors of nobody, and what others say of sequences that the store does not have.
+    fn forget_what_is_gone(&self, contents: &Contents) -> Result<(), StoreError> {
+        let shards = self.store.shards();
+        let ends = (0..shards).map(|shard| Ok(self.store.bounds(shard)?.end));
+        let ends = ends.collect::<Result<Vec<_>, StoreError>>()?;
+        let known = |number| contents.subscriptions.values().any(|record| record.id == number);
+        let mut last = None;
+        for (key, cursor) in self.journal.cursors() {
+            if key.subscription & CLEARED != 0 {
+                continue;
+            }
+            let change = match ends.get(key.shard as usize) {
+                Some(&end) if known(key.subscription) => match below(&cursor, end) {
+                    Some(cursor) => CursorChange::Replace(cursor),
+                    None => continue,
+                },
+                _ => CursorChange::Forget,
+            };
+            last = Some(self.journal.stage(key, &change)?);
+        }
+        last.map_or(Ok(()), |last| Ok(self.journal.commit(last)?))
+    }
+
+    /// Topics and subscriptions.
+    pub(crate) fn contents(&self) -> Contents {
+        self.metadata.contents()
+    }
+
+    /// Numbers for what is new.
+    pub(crate) fn next_ids(&self) -> NextIds {
+        self.metadata.next_ids()
+    }
+
+    /// The subscription `name`, as it was written down.
+    pub(crate) fn subscription(&self, name: &str) -> Option<SubscriptionRecord> {
+        self.metadata.subscription(name)
+    }
+
+    /// The topic `name`, as it was written down.
+    pub(crate) fn topic(&self, name: &str) -> Option<TopicRecord> {
+        self.metadata.topic(name)
+    }
+
+    /// As [`change`](Self::change), for whoever is told everything.
+    pub(crate) fn commit(&self, changes: &[Change]) -> Result<(), StoreError> {
+        Ok(self.metadata.commit(changes)?)
+    }
+
+    /// Changes topics and subscriptions; durable when it returns, which takes some syncs.
+    pub(crate) fn change(&self, changes: &[Change]) -> Result<(), StoreFault> {
+        self.metadata.commit(changes).map_err(|error| told(error.into()))
+    }
+
+    /// Whether it is time to let go what is too old; asked at `now`, it is not again for a while.
+    pub(crate) fn retention_is_due(&self, now: Duration) -> bool {
+        let mut retained_at = self.retained_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = retained_at.is_none_or(|at| now >= at + RETENTION);
+        if is_due {
+            *retained_at = Some(now);
+        }
+        is_due
+    }
+
+    /// Nobody else moves cursors as long as the guard lives.
+    pub(crate) fn moving(&self) -> MutexGuard<'_, ()> {
+        // It guards nothing that could be left half done.
+        self.moving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the subscription of this number has settled, by shard. A shard that was never noted
+    /// begins at `unknown`.
+    pub(crate) fn positions(
+        &self,
+        subscription: u64,
+        unknown: impl Fn(usize) -> u64,
+    ) -> Vec<Position> {
+        let position = |shard: usize| {
+            let key = CursorKey { subscription, shard: shard as u32 };
+            match self.journal.cursor(key) {
+                Some(cursor) => Position {
+                    floor: cursor.floor(),
+                    settled: cursor.settled().clone(),
+                    attempts: cursor.attempts().clone(),
+                },
+                None => Position { floor: unknown(shard), ..Position::default() },
+            }
+        };
+        (0..self.store.shards()).map(position).collect()
+    }
+
+    /// The subscription has settled what is below `floors`, by shard, and nothing else: durable when
+    /// it returns.
+    pub(crate) fn place(&self, subscription: u64, floors: &[u64]) -> Result<(), StoreFault> {
+        self.stage_all(subscription, |shard| CursorChange::Replace(Cursor::new(floors[shard])))
+    }
+
+    /// The subscription is no more.
+    pub(crate) fn forget(&self, subscription: u64) -> Result<(), StoreFault> {
+        self.stage_all(subscription, |_| CursorChange::Forget)
+    }
+
+    fn stage_all(
+        &self,
+        subscription: u64,
+        change: impl Fn(usize) -> CursorChange,
+    ) -> Result<(), StoreFault> {
+        let mut last = Ok(None);
+        for shard in 0..self.store.shards() {
+            let key = CursorKey { subscription, shard: shard as u32 };
+            last = last.and_then(|_| self.journal.stage(key, &change(shard)).map(Some));
+        }
+        last.and_then(|last| last.map_or(Ok(()), |last| self.journal.commit(last)))
+            .map_err(|error| told(error.into()))
+    }
+
+    /// Moves the cursor of a subscription on to `position`, in memory.
+    pub(crate) fn advance(
+        &self,
+        subscription: u64,
+        shard: usize,
+        position: Position,
+    ) -> Result<(), StoreFault> {
+        let key = CursorKey { subscription, shard: shard as u32 };
+        let Some(cursor) = self.journal.cursor(key) else { return Ok(()) };
+        let Position { floor, mut settled, mut attempts } = position;
+        settled -= cursor.settled();
+        settled.remove_range(..cursor.floor());
+        // What lies further up is not wanted (what was taken there is refused before), so it does no
+        // harm to look at it again.
+        settled.remove_range(floor.max(cursor.floor()).saturating_add(MAX_WINDOW)..);
+        attempts.retain(|sequence, next| cursor.attempts().get(sequence) != Some(next));
+        if attempts.len() + cursor.attempts().len() > MAX_ATTEMPTS {
+            attempts.clear();
+        }
+        if floor <= cursor.floor() && settled.is_empty() && attempts.is_empty() {
+            return Ok(());
+        }
+        let change = CursorChange::Advance(CursorDelta { floor, settled, attempts });
+        self.journal.stage(key, &change).map(drop).map_err(|error| told(error.into()))
+    }
+
+    /// The dead letters that have been cleared, by partition.
+    pub(crate) fn cleared(&self) -> impl Iterator<Item = (u32, Position)> {
+        let cursors = self.journal.cursors().into_iter();
+        cursors.filter(|(key, _)| key.subscription & CLEARED != 0).map(|(key, cursor)| {
+            let settled = cursor.settled().clone();
+            let position = Position { floor: cursor.floor(), settled, ..Position::default() };
+            (key.subscription as u32, position)
+        })
+    }
+
+    /// The dead letter at `offset` of `partition` has been cleared; given to the operating system
+    /// when it returns.
+    pub(crate) fn clear(&self, partition: u32, offset: u64) -> Result<(), StoreFault> {
+        let key = CursorKey { subscription: CLEARED | u64::from(partition), shard: 0 };
+        let begin = CursorChange::Replace(Cursor::new(0));
+        let settled = RoaringTreemap::from_iter([offset]);
+        let change = CursorChange::Advance(CursorDelta { settled, ..CursorDelta::default() });
+        let _moving = self.moving();
+        let begun = match self.journal.cursor(key) {
+            None => self.journal.stage(key, &begin).map(drop),
+            Some(_) => Ok(()),
+        };
+        begun
+            .and_then(|()| self.journal.stage(key, &change))
+            .and_then(|staged| self.journal.write(staged))
+            .map_err(|error| told(error.into()))
+    }
+
+    /// Gives all cursors to the operating system; with `durable`, makes them survive a power cut.
+    pub(crate) fn write(&self, durable: bool) -> Result<(), StoreFault> {
+        let last = self.journal.last();
+        let written = if durable { self.journal.commit(last) } else { self.journal.write(last) };
+        written.map_err(|error| told(error.into()))
+    }
+
+    /// Makes everything durable and takes no more.
+    pub(crate) fn close(&self) -> Result<(), StoreFault> {
+        // Both, also when one fails.
+        let stored = self.store.close();
+        let noted = self.journal.close().map_err(StoreError::from);
+        self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
+        stored.and(noted).map_err(told)
+    }
+}
+
+/// A number for a store that has none.
+fn random() -> u128 {
+    let half = || u128::from(RandomState::new().build_hasher().finish());
+    (half() << 64 | half()).max(1)
+}
+
+/// The fault that is told to callers; what is behind it goes to the log.
+fn told(error: StoreError) -> StoreFault {
+    tracing::error!(%error, "the directory could not be written to");
+    StoreFault::from(&error)
+}
+
+fn has_records(store: &dyn MessageStore) -> Result<bool, StoreError> {
+    for shard in 0..store.shards() {
+        if store.bounds(shard)?.end > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What `cursor` says of sequences below `end`; `None` if that is all it says.
+fn below(cursor: &Cursor, end: u64) -> Option<Cursor> {
+    let is_beyond = |last: Option<u64>| last.is_some_and(|last| last >= end);
+    let attempts = cursor.attempts();
+    if cursor.floor() <= end
+        && !is_beyond(cursor.settled().max())
+        && !is_beyond(attempts.last_key_value().map(|(sequence, _)| *sequence))
+    {
+        return None;
+    }
+    let mut settled = cursor.settled().clone();
+    settled.remove_range(end..);
+    let attempts = attempts.range(..end).map(|(&sequence, &attempt)| (sequence, attempt)).collect();
+    let mut short = Cursor::new(cursor.floor().min(end));
+    let kept = CursorDelta { floor: 0, settled, attempts };
+    // What was within the limits is so with less above the same floor.
+    let _ = short.advance(&kept);
+    Some(short)
+}
+
+impl From<MetaError> for StoreError {
+    fn from(error: MetaError) -> Self {
+        match error {
+            MetaError::Full => Self::Full,
+            MetaError::Io(error) => Self::Io(error),
+            MetaError::Poisoned(why) => Self::Poisoned(why),
+            error => Self::Incompatible(error.to_string().into()),
+        }
+    }
+}
+
+impl From<JournalError> for StoreError {
+    fn from(error: JournalError) -> Self {
+        match error {
+            JournalError::Full => Self::Full,
+            JournalError::Io(error) => Self::Io(error),
+            JournalError::Poisoned(why) => Self::Poisoned(why),
+            JournalError::Closed => Self::Closed,
+            error => Self::Incompatible(error.to_string().into()),
+        }
+    }
+}
+
+/// Why a directory could not be opened.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// A setting is wrong.
+    Config(ConfigError),
+    /// What is in the directory, or the directory itself.
+    Store(StoreError),
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(error) => error.fmt(f),
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Config(error) => Some(error),
+            Self::Store(error) => Some(error),
+        }
+    }
+}
+
+impl From<ConfigError> for OpenError {
+    fn from(error: ConfigError) -> Self {
+        Self::Config(error)
+    }
+}
+
+impl From<StoreError> for OpenError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl Kind for OpenError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Config(error) => error.kind(),
+            Self::Store(StoreError::Full) => ErrorKind::Full,
+            Self::Store(StoreError::Locked) => ErrorKind::Locked,
+            Self::Store(StoreError::Damaged(_)) => ErrorKind::Damaged,
+            Self::Store(StoreError::Incompatible(_)) => ErrorKind::Incompatible,
+            Self::Store(_) => ErrorKind::Store,
+        }
+    }
+}

@@ -1,0 +1,431 @@
+//! A store in a directory: one log per shard, a lock, and a thread that does what is due.
+
+use super::entropy::Entropy;
+use super::error::StoreError;
+use super::identity::Identity;
+use super::options::{OnDamage, Options, SyncPolicy};
+use super::plan::Group;
+use super::records::Records;
+use super::recovery::Recovery;
+use super::reserve::Reserve;
+use super::retention::{Retained, Retention};
+use super::segment::StoreId;
+use super::shard_log::ShardLog;
+use super::writer::Home;
+use super::{Bounds, MessageStore, PartitionBounds};
+use crate::clock::Clock;
+use crate::config::MAX_SHARDS;
+use crate::fork::Generation;
+use crate::fs::{Fs, FsLock, RealFs};
+use crate::sync::{AtomicBool, Mutex, Ordering};
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often an idle log notes how far it is durable, and old segments are ended.
+const MAINTENANCE: Duration = Duration::from_secs(1);
+
+/// How a [`DiskStore`] is opened.
+///
+/// ```
+/// use slipring::store::{DiskStore, MessageStore, SyncPolicy};
+///
+/// # let scratch = tempfile::tempdir()?;
+/// # let dir = scratch.path().join("messages");
+/// let store = DiskStore::builder().shards(2).sync(SyncPolicy::Always).open(&dir)?;
+/// assert_eq!(store.shards(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct DiskStoreBuilder {
+    shards: Option<usize>,
+    options: Options,
+    clock: Clock,
+    seed: Option<u64>,
+    background: bool,
+}
+
+impl Default for DiskStoreBuilder {
+    fn default() -> Self {
+        Self {
+            shards: None,
+            options: Options::default(),
+            clock: Clock::default(),
+            seed: None,
+            background: true,
+        }
+    }
+}
+
+impl DiskStoreBuilder {
+    /// How many shards it has, 1..=64; by default as many as it was made with, and a new one 1. A
+    /// store that exists is refused under another number.
+    #[must_use]
+    pub fn shards(self, shards: usize) -> Self {
+        Self { shards: Some(shards), ..self }
+    }
+
+    /// When a message counts as stored.
+    #[must_use]
+    pub fn sync(mut self, policy: SyncPolicy) -> Self {
+        self.options.sync = policy;
+        self
+    }
+
+    /// What to do about damage at the end of a log.
+    #[must_use]
+    pub fn on_damage(mut self, on_damage: OnDamage) -> Self {
+        self.options.on_damage = on_damage;
+        self
+    }
+
+    /// Bytes after which a segment file is ended, 64 KiB..=1 GiB; 64 MiB by default. What expires
+    /// is removed by whole segments.
+    #[must_use]
+    pub fn segment_bytes(mut self, bytes: u64) -> Self {
+        self.options.segment_bytes = bytes.clamp(64 << 10, 1 << 30);
+        self
+    }
+
+    /// Age at which a segment file is ended; 21 hours by default.
+    #[must_use]
+    pub fn segment_age(mut self, age: Duration) -> Self {
+        self.options.segment_age = age;
+        self
+    }
+
+    /// Bytes of a segment that are reserved on the disk at once; 32 MiB by default. 0 reserves
+    /// nothing ahead.
+    #[must_use]
+    pub fn preallocate_bytes(mut self, bytes: u64) -> Self {
+        self.options.preallocate_bytes = bytes;
+        self
+    }
+
+    /// Bytes on the disk that are kept for what must go on when it is full; 64 MiB by default.
+    #[must_use]
+    pub fn reserve_bytes(mut self, bytes: u64) -> Self {
+        self.options.reserve_bytes = bytes;
+        self
+    }
+
+    /// The clock that ages are measured with.
+    #[must_use]
+    pub fn clock(self, clock: impl Into<Clock>) -> Self {
+        Self { clock: clock.into(), ..self }
+    }
+
+    /// Makes what is random the same in every run, for tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn seed(self, seed: u64) -> Self {
+        Self { seed: Some(seed), ..self }
+    }
+
+    /// Whether a thread does what is due; otherwise [`DiskStore::maintain`] is to be called.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn background(self, background: bool) -> Self {
+        Self { background, ..self }
+    }
+
+    /// Records are seen by others before they are committed.
+    #[must_use]
+    pub(crate) fn shows_early(mut self) -> Self {
+        self.options.shows_early = true;
+        self
+    }
+
+    /// The boot of the machine, for tests of what happens in another one.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn boot(mut self, boot: u128) -> Self {
+        self.options.boot = boot;
+        self
+    }
+
+    /// Opens the store in the directory `dir`, or makes one there. After a crash this is where it
+    /// recovers; see [`DiskStore::recovery`].
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Locked`] while it is open elsewhere; [`StoreError::Incompatible`] and
+    /// [`StoreError::Damaged`] when the directory is not one that can be opened.
+    pub fn open(mut self, dir: &Path) -> Result<DiskStore, StoreError> {
+        if self.options.boot == 0 {
+            self.options.boot = boot_of_this_machine();
+        }
+        self.open_on(Arc::new(RealFs::open(dir)?))
+    }
+
+    /// The same on any file system.
+    #[doc(hidden)]
+    pub fn open_on(self, fs: Arc<dyn Fs>) -> Result<DiskStore, StoreError> {
+        if self.shards.is_some_and(|shards| !(1..=MAX_SHARDS).contains(&shards)) {
+            return Err(StoreError::Incompatible("a store has 1 to 64 shards".into()));
+        }
+        let lock = lock_directory(&*fs)?;
+        let entropy = Entropy::new(self.seed);
+        let identity = self.identity(&*fs, &entropy)?;
+        let shards = (0..identity.shards as usize).map(|shard| {
+            ShardLog::open(Home {
+                fs: Arc::clone(&fs),
+                dir: PathBuf::from(format!("shard-{shard:03}")),
+                id: identity.id,
+                shard,
+                options: self.options,
+                clock: self.clock.clone(),
+                entropy: Entropy::new(self.seed.is_some().then(|| entropy.next())),
+            })
+        });
+        let shards = shards.collect::<Result<Vec<_>, _>>()?;
+        let reserve = Reserve::open(&*fs, self.options.reserve_bytes)?;
+        let shared = Arc::new(Shared {
+            id: identity.id,
+            shards,
+            reserve,
+            options: self.options,
+            clock: self.clock,
+            generation: Generation::current(),
+            stop: AtomicBool::new(false),
+            lock: Mutex::new(Some(lock)),
+        });
+        let thread = if self.background {
+            let shared = Arc::clone(&shared);
+            let name = std::thread::Builder::new().name("slipring-store".to_owned());
+            Some(name.spawn(move || shared.work())?)
+        } else {
+            None
+        };
+        Ok(DiskStore { shared, thread })
+    }
+
+    fn identity(&self, fs: &dyn Fs, entropy: &Entropy) -> Result<Identity, StoreError> {
+        let asked = self.shards.map(|shards| shards as u32);
+        if let Some(identity) = Identity::read(fs)? {
+            if let Some(shards) = asked.filter(|shards| *shards != identity.shards) {
+                let why = format!("it has {} shards, not {shards}", identity.shards);
+                return Err(StoreError::Incompatible(why.into()));
+            }
+            return Ok(identity);
+        }
+        let is_shard = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("shard-");
+        if fs.list(Path::new(""))?.iter().any(|entry| is_shard(&entry.name)) {
+            return Err(StoreError::Incompatible("the file `store` is missing".into()));
+        }
+        let id = StoreId(u128::from(entropy.next()) << 64 | u128::from(entropy.next()));
+        let identity = Identity { id, shards: asked.unwrap_or(1) };
+        identity.create(fs)?;
+        Ok(identity)
+    }
+}
+
+/// The boot of this machine; 0 where the kernel does not tell.
+pub(crate) fn boot_of_this_machine() -> u128 {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or(0)
+}
+
+/// A store in a directory: one segmented log per shard.
+///
+/// Dropping it closes it.
+pub struct DiskStore {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    id: StoreId,
+    shards: Vec<ShardLog>,
+    reserve: Reserve,
+    options: Options,
+    clock: Clock,
+    generation: Generation,
+    stop: AtomicBool,
+    /// Until the store is closed.
+    lock: Mutex<Option<Box<dyn FsLock>>>,
+}
+
+/// Makes the directory one broker's.
+pub(crate) fn lock_directory(fs: &dyn Fs) -> Result<Box<dyn FsLock>, StoreError> {
+    match fs.lock(Path::new("LOCK")) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(StoreError::Locked),
+        outcome => Ok(outcome?),
+    }
+}
+
+impl Shared {
+    fn shard(&self, shard: usize) -> Result<&ShardLog, StoreError> {
+        if self.generation.is_over() {
+            return Err(StoreError::Forked);
+        }
+        self.shards.get(shard).ok_or(StoreError::Unknown)
+    }
+
+    /// The thread's work: syncs at the interval, and maintenance.
+    fn work(&self) {
+        let interval = match self.options.sync {
+            SyncPolicy::Interval(interval) => interval.clamp(Duration::from_millis(1), MAINTENANCE),
+            _ => MAINTENANCE,
+        };
+        let mut next = self.clock.now() + interval;
+        let mut next_maintenance = self.clock.now() + MAINTENANCE;
+        // Relaxed: whoever sets it unparks this thread, which orders enough.
+        while !self.stop.load(Ordering::Relaxed) {
+            if self.clock.now() < next {
+                self.clock.park_until(Some(next));
+                continue;
+            }
+            next = self.clock.now() + interval;
+            if matches!(self.options.sync, SyncPolicy::Interval(_)) {
+                self.each(|shard| shard.sync(u64::MAX).map(drop));
+            }
+            if self.clock.now() >= next_maintenance {
+                next_maintenance = self.clock.now() + MAINTENANCE;
+                self.each(ShardLog::maintain);
+            }
+        }
+    }
+
+    /// Failures are told to those who append and commit.
+    fn each(&self, work: impl Fn(&ShardLog) -> Result<(), StoreError>) {
+        for shard in &self.shards {
+            if let Err(error) = work(shard) {
+                tracing::warn!(target: "slipring", "{error}");
+            }
+        }
+    }
+}
+
+impl DiskStore {
+    /// How to open one.
+    pub fn builder() -> DiskStoreBuilder {
+        DiskStoreBuilder::default()
+    }
+
+    /// Tells the store from all others.
+    #[doc(hidden)]
+    pub fn id(&self) -> u128 {
+        self.shared.id.0
+    }
+
+    pub(crate) fn on_damage(&self) -> OnDamage {
+        self.shared.options.on_damage
+    }
+
+    /// What opening found in each shard.
+    pub fn recovery(&self) -> Vec<Recovery> {
+        self.shared.shards.iter().map(|shard| shard.recovery().clone()).collect()
+    }
+
+    /// Does what the store's own thread does about every second.
+    #[doc(hidden)]
+    pub fn maintain(&self) -> Result<(), StoreError> {
+        self.shared.shards.iter().try_for_each(ShardLog::maintain)
+    }
+}
+
+impl MessageStore for DiskStore {
+    fn shards(&self) -> usize {
+        self.shared.shards.len()
+    }
+
+    fn append(&self, shard: usize, group: &Group<'_>) -> Result<(), StoreError> {
+        let shard = self.shared.shard(shard)?;
+        if !self.shared.reserve.hold()? {
+            return Err(StoreError::Full);
+        }
+        let outcome = shard.append(group);
+        if matches!(outcome, Err(StoreError::Full)) {
+            self.shared.reserve.release();
+        }
+        outcome
+    }
+
+    fn commit(&self, shard: usize, upto: u64) -> Result<(), StoreError> {
+        self.shared.shard(shard)?.commit(upto)
+    }
+
+    fn sync(&self, shard: usize, upto: u64) -> Result<u64, StoreError> {
+        self.shared.shard(shard)?.sync(upto)
+    }
+
+    fn bounds(&self, shard: usize) -> Result<Bounds, StoreError> {
+        Ok(self.shared.shard(shard)?.bounds())
+    }
+
+    fn partitions(&self, shard: usize) -> Result<Vec<PartitionBounds>, StoreError> {
+        Ok(self.shared.shard(shard)?.partitions())
+    }
+
+    fn read(
+        &self,
+        shard: usize,
+        sequences: Range<u64>,
+        max_bytes: usize,
+        into: &mut Records,
+    ) -> Result<(), StoreError> {
+        self.shared.shard(shard)?.read(sequences, max_bytes, into)
+    }
+
+    fn read_partition(
+        &self,
+        shard: usize,
+        partition: u32,
+        offsets: Range<u64>,
+        max_bytes: usize,
+        into: &mut Records,
+    ) -> Result<(), StoreError> {
+        self.shared.shard(shard)?.read_partition(partition, offsets, max_bytes, into)
+    }
+
+    fn sequence_at(&self, shard: usize, time_us: u64) -> Result<u64, StoreError> {
+        self.shared.shard(shard)?.sequence_at(time_us)
+    }
+
+    fn retain(
+        &self,
+        shard: usize,
+        now_us: u64,
+        retention: &dyn Fn(u32) -> Retention,
+    ) -> Result<Retained, StoreError> {
+        self.shared.shard(shard)?.retain(now_us, retention)
+    }
+
+    fn close(&self) -> Result<(), StoreError> {
+        let closed = |shard| self.shared.shard(shard)?.close();
+        // Every shard is closed, also when one fails.
+        let outcomes: Vec<_> = (0..self.shards()).map(closed).collect();
+        self.shared.lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        outcomes.into_iter().collect()
+    }
+}
+
+impl Drop for DiskStore {
+    fn drop(&mut self) {
+        if self.shared.generation.is_over() {
+            // The thread is not in this process, and the files are the parent's.
+            return;
+        }
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            if thread.join().is_err() {
+                tracing::error!(target: "slipring", "the store's thread panicked");
+            }
+        }
+        if let Err(error) = self.close() {
+            tracing::warn!(target: "slipring", "closing the store: {error}");
+        }
+    }
+}
+
+impl fmt::Debug for DiskStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiskStore").field("shards", &self.shared.shards).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,74 @@
+//! How a disk store is set up.
+
+use std::time::Duration;
+
+/// When an appended message counts as stored.
+///
+/// Under none of them does a killed process lose anything: bytes are given to the operating system
+/// before a call returns. They differ in what a power cut may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum SyncPolicy {
+    /// When the disk has it. Whoever waits at the same time shares one sync.
+    #[default]
+    Always,
+    /// When the operating system has it; the disk follows at this interval. A power cut takes what
+    /// was stored in the last interval, and a sync's time more.
+    Interval(Duration),
+    /// When the operating system has it; it decides when the disk follows.
+    Os,
+}
+
+/// What a store does about bytes that are not what was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum OnDamage {
+    /// A shard whose end is damaged is read only.
+    #[default]
+    Refuse,
+    /// It goes on in a new segment. The damage stays as it is, and reads tell of it.
+    Skip,
+}
+
+/// The settings of a disk store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) sync: SyncPolicy,
+    pub(crate) on_damage: OnDamage,
+    /// A segment that has more is not written to again.
+    pub(crate) segment_bytes: u64,
+    /// A segment that is older is not written to again, so that retention gets at it.
+    pub(crate) segment_age: Duration,
+    /// Bytes of a segment that are reserved on the disk at once.
+    pub(crate) preallocate_bytes: u64,
+    /// Bytes that are kept free for what must go on when the disk is full.
+    pub(crate) reserve_bytes: u64,
+    /// The boot of the machine, 0 if unknown.
+    pub(crate) boot: u128,
+    /// Whether records are seen by others before they are committed.
+    pub(crate) shows_early: bool,
+}
+
+impl Options {
+    /// Whether a record that a power cut takes may have been seen: then its place is not given out
+    /// again.
+    pub(crate) fn gives_up_places(&self) -> bool {
+        self.shows_early || self.sync != SyncPolicy::Always
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            sync: SyncPolicy::Always,
+            on_damage: OnDamage::Refuse,
+            segment_bytes: 64 << 20,
+            // An eighth of the retention that a topic has by default.
+            segment_age: Duration::from_secs(21 * 3600),
+            preallocate_bytes: 32 << 20,
+            reserve_bytes: 64 << 20,
+            boot: 0,
+            shows_early: false,
+        }
+    }
+}

@@ -1,0 +1,464 @@
+//! Opening a shard's log: what is there, what of it counts, and where it goes on.
+//!
+//! The rules, in the order in which they apply:
+//!
+//! - Nothing is decided on bytes that a dead process left in memory alone: files are synced and
+//!   dropped from the cache before they are read.
+//! - Only the last segment can have a torn end, and those before it back to the first that is known
+//!   to have been durable: each batch says how far the file was durable when it was made, and
+//!   says 0 while not even the file before it was.
+//! - What does not verify below the durable position, or has no hole that a torn write would have,
+//!   is damage: it stays as it is. The rest is a torn end: it is copied aside and cut off, with all
+//!   that follows it, also if that verifies.
+//! - Sequences and offsets that may have been seen and are lost are given up, not given out again.
+//!   After a mere kill nothing is lost, and nothing given up, if the file is the same with the
+//!   cache dropped as it was before: a failed sync leaves bytes that are in the cache alone.
+//!
+//! A crash at any step leaves what the next attempt treats the same.
+
+use super::batch::Kind;
+use super::commit::{Commit, Mark};
+use super::error::{Damage, StoreError};
+use super::index::PartitionRow;
+use super::options::OnDamage;
+use super::sabotage::sabotaged;
+use super::scan::{self, Scan, Stop};
+use super::segment::{
+    BadHeader, Extent, FIRST_BATCH, SEGMENT_HEADER, Segment, SegmentHeader, base_of_name, log_path,
+};
+use super::segments::Segments;
+use super::superblock::{FRONTIER_STEP, State, Superblock};
+use super::writer::{Before, Home, Tail, Writer, create_segment};
+use crate::fs::{FsFile, OpenHow, read_full_at, write_all_at};
+use crate::message::RECORD_HEADER;
+use ahash::AHashMap;
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What opening a shard found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Recovery {
+    /// Whether the shard had been closed in order.
+    pub clean: bool,
+    /// Bytes of a torn end that were cut off, and kept beside the log.
+    pub torn_bytes: u64,
+    /// Sequences that were given up, because records under them may have been seen and are lost.
+    pub given_up: u64,
+    /// What is damaged among the newest records. Older ones are looked at when they are read.
+    pub damage: Option<Damage>,
+}
+
+/// A shard's log, ready for use.
+pub(crate) struct Opened {
+    pub(crate) writer: Writer,
+    pub(crate) segments: Segments,
+    pub(crate) commit: Commit,
+    pub(crate) report: Recovery,
+}
+
+/// A segment that may have a torn end.
+struct Scanned {
+    file: Arc<dyn FsFile>,
+    scan: Scan,
+    /// Nothing below this can be torn.
+    durable: u64,
+}
+
+/// Opens the log, or makes it.
+pub(crate) fn open(home: &Home) -> Result<Opened, StoreError> {
+    let (fs, dir) = (&*home.fs, &*home.dir);
+    match fs.create_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        outcome => outcome?,
+    }
+    fs.sync_dir(Path::new(""))?;
+    fs.sync_dir(dir)?;
+    let mut bases = list(home)?;
+    let superblock = match Superblock::open(fs, dir, home.id, home.shard as u32) {
+        Ok(Some(superblock)) => superblock,
+        Ok(None) if bases.is_empty() => Superblock::create(fs, dir, home.id, home.shard as u32)?,
+        Ok(None) => return Err(damaged_file(home, "superblock", 0)),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            return Err(damaged_file(home, "superblock", 0));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let state = superblock.state();
+    remove_expired(home, &mut bases, state.low)?;
+    if bases.first().is_none_or(|&first| first > state.low && !superblock.is_doubtful())
+        && state.checkpoint != (0, 0)
+    {
+        return Err(damaged_file(home, "", state.low));
+    }
+    let cached_end = (state.boot != 0 && state.boot == home.options.boot).then_some(0);
+    let mut recovery =
+        Attempt { home, superblock, headers: vec![], scanned: VecDeque::new(), cached_end };
+    recovery.read_headers(&bases)?;
+    if let Err(error) = recovery.scan_back() {
+        // The next attempt must not take the silence of a sync that failed once for success.
+        let _ = recovery.superblock.store(State { clean: false, boot: 0, ..state });
+        return Err(error);
+    }
+    recovery.finish()
+}
+
+/// Bases of the segments, in order. Takes away files that never got a name that counts.
+fn list(home: &Home) -> Result<Vec<u64>, StoreError> {
+    let mut bases = vec![];
+    for entry in home.fs.list(&home.dir)? {
+        let name = entry.name.to_string_lossy();
+        if let Some(base) = base_of_name(&name) {
+            bases.push(base);
+        } else if name.ends_with(".log.tmp") || name == "superblock.tmp" {
+            home.fs.remove(&home.dir.join(&*name))?;
+        }
+    }
+    bases.sort_unstable();
+    Ok(bases)
+}
+
+/// Ends a removal that a crash interrupted.
+fn remove_expired(home: &Home, bases: &mut Vec<u64>, low: u64) -> Result<(), StoreError> {
+    let expired = bases.iter().take_while(|&&base| base < low).count();
+    for base in bases.drain(..expired) {
+        let path = log_path(&home.dir, base);
+        home.fs.remove(&path)?;
+        let _ = home.fs.remove(&path.with_extension("idx"));
+    }
+    if expired > 0 {
+        home.fs.sync_dir(&home.dir)?;
+    }
+    Ok(())
+}
+
+fn damaged_file(home: &Home, name: &str, from: u64) -> StoreError {
+    damage(home, &home.dir.join(name), 0, from, None).into()
+}
+
+fn damage(home: &Home, path: &Path, position: u64, from: u64, resume: Option<u64>) -> Damage {
+    let file = path.to_string_lossy().into_owned();
+    Damage { shard: home.shard, file, position, from, resume }
+}
+
+struct Attempt<'a> {
+    home: &'a Home,
+    superblock: Superblock,
+    /// Of all segments.
+    headers: Vec<(SegmentHeader, u64)>,
+    /// The last ones of them.
+    scanned: VecDeque<Scanned>,
+    /// Where the log ends as the operating system has it in memory, if it was not booted since: so
+    /// it has all that it was given.
+    cached_end: Option<u64>,
+}
+
+impl Attempt<'_> {
+    fn read_headers(&mut self, bases: &[u64]) -> Result<(), StoreError> {
+        let home = self.home;
+        for &base in bases {
+            let path = log_path(&home.dir, base);
+            let file = home.fs.open(&path, OpenHow::Read)?;
+            let mut page = vec![0; SEGMENT_HEADER];
+            let read = read_full_at(&*file, &mut page, 0)?;
+            let header = match SegmentHeader::decode(&page[..read]) {
+                Ok(header) => header,
+                Err(BadHeader::Damaged) => {
+                    return Err(damage(home, &path, 0, base, None).into());
+                }
+                Err(BadHeader::Unknown(why)) => return Err(StoreError::Incompatible(why.into())),
+            };
+            if (header.id, header.shard as usize, header.base) != (home.id, home.shard, base) {
+                let why = format!("{} is a file of another log", path.display());
+                return Err(StoreError::Incompatible(why.into()));
+            }
+            self.headers.push((header, file.len()?));
+        }
+        Ok(())
+    }
+
+    /// Scans from the last segment back to the first one that is known to have been durable up to
+    /// some place in it.
+    fn scan_back(&mut self) -> Result<(), StoreError> {
+        let state = self.superblock.state();
+        for (header, _) in self.headers.iter().rev() {
+            let path = log_path(&self.home.dir, header.base);
+            let file: Arc<dyn FsFile> = Arc::from(self.home.fs.open(&path, OpenHow::ReadWrite)?);
+            if !state.clean {
+                if let Some(end) = &mut self.cached_end {
+                    *end = scan::segment(&*file, header)?.sequence.max(*end);
+                }
+                if !sabotaged("recovery_sync") {
+                    file.sync_data()?;
+                }
+                if !sabotaged("recovery_drop_cache") {
+                    file.drop_cache()?;
+                }
+            }
+            let scan = scan::segment(&*file, header)?;
+            let (checkpoint, position) = state.checkpoint;
+            let durable = match checkpoint.cmp(&header.base) {
+                std::cmp::Ordering::Less => scan.durable_pos,
+                std::cmp::Ordering::Equal => scan.durable_pos.max(position),
+                std::cmp::Ordering::Greater => u64::MAX,
+            };
+            let durable = if sabotaged("watermark") { FIRST_BATCH } else { durable };
+            self.scanned.push_front(Scanned { file, scan, durable });
+            if durable >= FIRST_BATCH {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Opened, StoreError> {
+        let state = self.superblock.state();
+        let mut report = Recovery { clean: state.clean, ..Recovery::default() };
+        self.judge(&mut report)?;
+        let all = self.segments();
+        let end = all.last().map_or(0, |segment| segment.extent().sequence);
+        let next = self.next_sequence(end, &mut report);
+        let tails = self.tails(&all, next - end)?;
+        let is_new = all.is_empty();
+        let last = match all.last() {
+            Some(last) => Arc::clone(last),
+            None => {
+                let before = Before { end, given_up: next - end, damaged: false };
+                Arc::new(create_segment(self.home, next, before, state.epoch + 1)?)
+            }
+        };
+        let file = match self.scanned.back() {
+            Some(scanned) => Arc::clone(&scanned.file),
+            None => last.file(&*self.home.fs)?,
+        };
+        let mut all = VecDeque::from(all);
+        if is_new {
+            all.push_back(Arc::clone(&last));
+        }
+        let first_unsynced =
+            all.len().checked_sub(self.scanned.len().max(1)).map_or(0, |first| all[first].base());
+        let segments = Segments::new(all, first_unsynced);
+        let mut writer = Writer {
+            extent: last.extent(),
+            allocated: file.len()?,
+            active: last,
+            file,
+            tails,
+            superblock: self.superblock,
+            refusal: None,
+        };
+        // No waiter knows of it yet.
+        let commit = Commit::new(Mark::default());
+        let is_damaged = self.scanned.back().is_some_and(is_damaged);
+        if is_damaged && self.home.options.on_damage == OnDamage::Refuse {
+            writer.refusal = report.damage.clone().map(StoreError::from);
+            let commit = Commit::new(writer.mark());
+            return Ok(Opened { writer, segments, commit, report });
+        }
+        if is_damaged {
+            writer.begin_segment(next, self.home, &segments)?;
+        } else if writer.extent.sealed || next > end {
+            if !writer.extent.sealed {
+                writer.write_control(Kind::Seal, &[], self.home, &commit)?;
+                writer.file.set_len(writer.extent.position)?;
+                writer.active.save_own_index(&*self.home.fs);
+            }
+            writer.begin_segment(next, self.home, &segments)?;
+        }
+        if !is_damaged {
+            segments.sync(&*self.home.fs)?;
+        }
+        let mark = writer.mark();
+        let gives_up_places = self.home.options.gives_up_places();
+        let frontier = if gives_up_places { next + FRONTIER_STEP } else { 0 };
+        writer.superblock.store(State {
+            epoch: state.epoch + 1,
+            clean: false,
+            boot: self.home.options.boot,
+            frontier,
+            checkpoint: (mark.segment, mark.position),
+            ..state
+        })?;
+        Ok(Opened { writer, segments, commit: Commit::new(mark), report })
+    }
+
+    /// Tells torn ends from damage, and cuts a torn end off.
+    fn judge(&mut self, report: &mut Recovery) -> Result<(), StoreError> {
+        let first = self.headers.len() - self.scanned.len();
+        for at in 0..self.scanned.len() {
+            let is_last = at + 1 == self.scanned.len();
+            let Scanned { scan, durable, .. } = &self.scanned[at];
+            let is_torn = match scan.stop {
+                Stop::Sealed => {
+                    let is_whole = match self.headers.get(first + at + 1) {
+                        Some((next, _)) => next.previous_end == scan.sequence,
+                        // There was a later one, if it is known to have been durable.
+                        None => scan.position >= *durable,
+                    };
+                    if !is_whole {
+                        self.note_damage(at, report);
+                    }
+                    continue;
+                }
+                Stop::End if is_last && scan.position >= *durable => continue,
+                Stop::End | Stop::Torn => scan.position >= *durable,
+                Stop::Changed => sabotaged("evidence"),
+            };
+            if is_torn {
+                return self.cut(at, report);
+            }
+            self.note_damage(at, report);
+        }
+        Ok(())
+    }
+
+    fn note_damage(&mut self, at: usize, report: &mut Recovery) {
+        let first = self.headers.len() - self.scanned.len();
+        let (header, _) = self.headers[first + at];
+        let scan = &self.scanned[at].scan;
+        let next = self.headers.get(first + at + 1).map(|(next, _)| next.base);
+        let path = log_path(&self.home.dir, header.base);
+        let found = damage(self.home, &path, scan.position, scan.sequence, next);
+        tracing::error!(target: "slipring", "{found}");
+        report.damage.get_or_insert(found);
+        self.scanned[at].scan.stop = Stop::Changed;
+    }
+
+    /// Cuts a torn end off the segment `at`, and takes the later ones away, whose records were
+    /// never durable either: the last one first, so that what stays is always without a gap.
+    fn cut(&mut self, at: usize, report: &mut Recovery) -> Result<(), StoreError> {
+        let home = self.home;
+        let epoch = self.superblock.state().epoch + 1;
+        let aside = |base: u64| log_path(&home.dir, base).with_extension(format!("{epoch}.torn"));
+        while self.scanned.len() > at + 1 {
+            let dropped = self.scanned.pop_back().expect("more than one");
+            let (header, _) = self.headers.pop().expect("as many as were scanned");
+            let path = log_path(&home.dir, header.base);
+            home.fs.rename(&path, &aside(header.base))?;
+            home.fs.sync_dir(&home.dir)?;
+            let _ = home.fs.remove(&path.with_extension("idx"));
+            report.torn_bytes += dropped.scan.position - FIRST_BATCH;
+        }
+        let (header, file_len) = self.headers.last_mut().expect("there is one that is torn");
+        let Scanned { file, scan, .. } = &mut self.scanned[at];
+        let mut tail = vec![0; (scan.file_len - scan.position) as usize];
+        read_full_at(&**file, &mut tail, scan.position)?;
+        let len = tail.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        if len > 0 {
+            report.torn_bytes += len as u64;
+            match keep_aside(home, &aside(header.base), &tail[..len]) {
+                // It was never acknowledged: a full disk must not keep the log from opening.
+                Err(error) if super::error::is_full(&error) => {}
+                outcome => outcome?,
+            }
+        }
+        tracing::warn!(
+            target: "slipring", shard = home.shard, bytes = len,
+            "cut off the end of the log, which was being written when the machine stopped"
+        );
+        file.set_len(scan.position)?;
+        file.sync_data()?;
+        (scan.stop, scan.file_len, *file_len) = (Stop::End, scan.position, scan.position);
+        Ok(())
+    }
+
+    /// The segments that are there, as far as they were written.
+    fn segments(&self) -> Vec<Arc<Segment>> {
+        let first = self.headers.len() - self.scanned.len();
+        let next = |at: usize| self.headers.get(at + 1).map(|(next, _)| next);
+        let segment = |at: usize| {
+            let (header, file_len) = self.headers[at];
+            let path = log_path(&self.home.dir, header.base);
+            let Some(scanned) = at.checked_sub(first).map(|at| &self.scanned[at]) else {
+                let next = next(at);
+                let extent = Extent {
+                    position: file_len,
+                    sequence: next.map_or(header.base, |next| next.previous_end),
+                    sealed: true,
+                    damaged: next.is_some_and(|next| next.after_damage),
+                };
+                return Segment::new(header, path, extent, None);
+            };
+            let scan = &scanned.scan;
+            let damaged = is_damaged(scanned);
+            let (position, sequence) = match (damaged, next(at)) {
+                (false, _) => (scan.position, scan.sequence),
+                (true, Some(next)) => (scan.file_len, next.previous_end),
+                (true, None) => (scan.file_len, scan.sequence),
+            };
+            let sealed = scan.stop != Stop::End;
+            let extent = Extent { position, sequence, sealed, damaged };
+            let open = (Arc::clone(&scanned.file), scan.index.clone());
+            Segment::new(header, path, extent, (!damaged).then_some(open))
+        };
+        (0..self.headers.len()).map(|at| Arc::new(segment(at))).collect()
+    }
+
+    /// Where the log goes on: not at a sequence that may have been seen.
+    fn next_sequence(&self, end: u64, report: &mut Recovery) -> u64 {
+        let state = self.superblock.state();
+        let mut next = end.max(state.low);
+        let is_kept = self.cached_end.is_some_and(|cached| cached <= end);
+        if !state.clean && !is_kept {
+            next = next.max(state.frontier);
+        }
+        if let Some(scanned) = self.scanned.back().filter(|scanned| is_damaged(scanned)) {
+            let scan = &scanned.scan;
+            let most = (scan.file_len - scan.position) / RECORD_HEADER as u64 + 1;
+            let (base, position) = state.checkpoint;
+            next = next.max(scan.last_sequence + most).max(state.frontier);
+            next = next.max(base + position / RECORD_HEADER as u64);
+        }
+        if sabotaged("give_up") {
+            next = end;
+        }
+        report.given_up = next - end;
+        next
+    }
+
+    /// How far each partition has come, with what was given up behind its last record.
+    fn tails(
+        &self,
+        all: &[Arc<Segment>],
+        given_up: u64,
+    ) -> Result<AHashMap<u32, Tail>, StoreError> {
+        let mut tails: AHashMap<u32, (Tail, u64)> = AHashMap::new();
+        for segment in all {
+            let (home, gaps) = (segment.base(), segment.header.given_up);
+            for PartitionRow { partition, next_offset, .. } in segment.read_table(&*self.home.fs)? {
+                tails.insert(partition, (Tail { next: next_offset, home }, gaps));
+            }
+        }
+        let gaps = all.last().map_or(0, |last| last.header.given_up) + given_up;
+        let settled = tails.into_iter().map(|(partition, (tail, before))| {
+            (partition, Tail { next: tail.next + (gaps - before), ..tail })
+        });
+        Ok(settled.collect())
+    }
+}
+
+fn is_damaged(scanned: &Scanned) -> bool {
+    scanned.scan.stop == Stop::Changed
+}
+
+fn keep_aside(home: &Home, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let file = match home.fs.open(path, OpenHow::CreateNew) {
+        // Of an attempt that was interrupted before it cut the end off.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            home.fs.remove(path)?;
+            home.fs.open(path, OpenHow::CreateNew)?
+        }
+        outcome => outcome?,
+    };
+    write_all_at(&*file, &mut [IoSlice::new(bytes)], 0)?;
+    file.sync_data()?;
+    home.fs.sync_dir(&home.dir)
+}
+
+impl From<Damage> for StoreError {
+    fn from(damage: Damage) -> Self {
+        Self::Damaged(Arc::new(damage))
+    }
+}

@@ -1,0 +1,356 @@
+//! The one writer of a shard's log: appends groups, seals segments and begins new ones.
+//!
+//! A group is written whole or not at all. What fails before a sync did is undone and may be tried
+//! again; a sync that fails, or an undoing that does, poisons the log.
+
+use super::batch::{BatchHeader, HEADER, Kind, checksum};
+use super::commit::{Commit, Mark};
+use super::entropy::Entropy;
+use super::error::StoreError;
+use super::index::Touch;
+use super::options::Options;
+use super::plan::{Group, Plan};
+use super::sabotage::sabotaged;
+use super::scan;
+use super::segment::{Extent, Segment, SegmentHeader, StoreId};
+use super::segments::Segments;
+use super::superblock::{FRONTIER_STEP, Superblock};
+use crate::clock::Clock;
+use crate::fs::{Fs, FsFile, write_all_at};
+use ahash::AHashMap;
+use std::io::{self, IoSlice};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Where a shard's log lives, and what it was told.
+pub(crate) struct Home {
+    pub(crate) fs: Arc<dyn Fs>,
+    /// The shard's directory, from the store's on.
+    pub(crate) dir: PathBuf,
+    pub(crate) id: StoreId,
+    pub(crate) shard: usize,
+    pub(crate) options: Options,
+    pub(crate) clock: Clock,
+    pub(crate) entropy: Entropy,
+}
+
+/// How far a partition has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Tail {
+    /// The offset that its next record has.
+    pub(crate) next: u64,
+    /// Base of the segment that tells so.
+    pub(crate) home: u64,
+}
+
+pub(crate) struct Writer {
+    pub(super) active: Arc<Segment>,
+    pub(super) file: Arc<dyn FsFile>,
+    pub(super) extent: Extent,
+    /// Bytes of the file that are reserved on the disk.
+    pub(super) allocated: u64,
+    pub(super) tails: AHashMap<u32, Tail>,
+    pub(super) superblock: Superblock,
+    /// Why nothing can be appended, though nothing failed: the end of the log is damaged, or it
+    /// was closed.
+    pub(super) refusal: Option<StoreError>,
+}
+
+impl Writer {
+    fn epoch(&self) -> u32 {
+        self.superblock.state().epoch
+    }
+
+    /// Where the log is, as the waiters know it.
+    pub(super) fn mark(&self) -> Mark {
+        let Extent { position, sequence, .. } = self.extent;
+        Mark { sequence, segment: self.active.base(), position }
+    }
+
+    /// Whether anything may be written at all.
+    pub(super) fn check(&self, commit: &Commit) -> Result<(), StoreError> {
+        if let Some(refusal) = &self.refusal {
+            return Err(refusal.clone());
+        }
+        match commit.is_poisoned() {
+            Some(why) => Err(StoreError::Poisoned(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Appends a group.
+    pub(super) fn append(
+        &mut self,
+        group: &Group<'_>,
+        home: &Home,
+        segments: &Segments,
+        commit: &Commit,
+    ) -> Result<(), StoreError> {
+        self.check(commit)?;
+        if group.base_sequence != self.extent.sequence {
+            return Err(StoreError::InvalidGroup("it does not begin where the log ends"));
+        }
+        let bytes: usize = group.parts.iter().map(|part| part.len()).sum();
+        if u32::try_from(bytes).is_err() {
+            return Err(StoreError::InvalidGroup("more than 4 GiB at once"));
+        }
+        if self.extent.sealed
+            || self.extent.sequence > self.active.base()
+                && self.extent.position + bytes as u64 > home.options.segment_bytes
+        {
+            self.roll(home, segments, commit)?;
+        }
+        let plan = Plan::new(group, self.epoch(), self.active.header.salt)?;
+        if plan.records == 0 {
+            return Ok(());
+        }
+        let undo = self.advance_tails(&plan.touches)?;
+        let written = self
+            .reserve_sequences(self.extent.sequence + plan.records, home, commit)
+            .and_then(|()| self.write_plan(&plan, home, commit));
+        if let Err(error) = written {
+            self.restore_tails(undo);
+            return Err(error);
+        }
+        let start = self.extent.position;
+        self.extent.position += plan.bytes;
+        self.extent.sequence += plan.records;
+        self.active.grow(self.extent, |index| {
+            let mut position = start;
+            for batch in &plan.batches {
+                let touches = &plan.touches[batch.touches.clone()];
+                let header = &batch.header;
+                index.add_batch(header.base_sequence, position, header.first_us, touches);
+                position += header.bytes();
+            }
+        });
+        commit.written(self.mark());
+        Ok(())
+    }
+
+    /// Moves the partitions on by what a group has of them, and returns what they were.
+    fn advance_tails(&mut self, touches: &[Touch]) -> Result<Vec<(u32, Option<Tail>)>, StoreError> {
+        let home = self.active.base();
+        let mut undo = Vec::with_capacity(touches.len());
+        for touch in touches {
+            let tail = self.tails.get(&touch.partition).copied();
+            if tail.is_some_and(|tail| tail.next != touch.first_offset) {
+                self.restore_tails(undo);
+                return Err(StoreError::InvalidGroup("a record is of another offset"));
+            }
+            undo.push((touch.partition, tail));
+            let next = touch.first_offset + u64::from(touch.count);
+            self.tails.insert(touch.partition, Tail { next, home });
+        }
+        Ok(undo)
+    }
+
+    fn restore_tails(&mut self, undo: Vec<(u32, Option<Tail>)>) {
+        for (partition, tail) in undo.into_iter().rev() {
+            match tail {
+                Some(tail) => self.tails.insert(partition, tail),
+                None => self.tails.remove(&partition),
+            };
+        }
+    }
+
+    /// Where records may be seen before they are on the disk: notes durably that the sequences below
+    /// `end` were given away, before they are.
+    fn reserve_sequences(
+        &mut self,
+        end: u64,
+        home: &Home,
+        commit: &Commit,
+    ) -> Result<(), StoreError> {
+        let state = self.superblock.state();
+        if !home.options.gives_up_places() || end <= state.frontier || sabotaged("frontier") {
+            return Ok(());
+        }
+        let frontier = end + FRONTIER_STEP;
+        self.superblock
+            .store(super::superblock::State { frontier, ..state })
+            .map_err(|error| poisoned(commit, "superblock", &error))
+    }
+
+    fn write_plan(
+        &mut self,
+        plan: &Plan<'_>,
+        home: &Home,
+        commit: &Commit,
+    ) -> Result<(), StoreError> {
+        let durable_pos = self.durable_pos(commit);
+        let salt = self.active.header.salt;
+        let headers: Vec<[u8; HEADER]> = plan
+            .batches
+            .iter()
+            .map(|batch| BatchHeader { durable_pos, ..batch.header }.encode(salt))
+            .collect();
+        let mut bufs = Vec::with_capacity(headers.len() + plan.slices.len());
+        for (batch, header) in plan.batches.iter().zip(&headers) {
+            bufs.push(IoSlice::new(header));
+            bufs.extend(plan.slices[batch.slices.clone()].iter().map(|slice| IoSlice::new(slice)));
+        }
+        self.write(&mut bufs, plan.bytes, home, commit)
+    }
+
+    /// Position below which the segment was durable just now; 0 if the one before was not.
+    fn durable_pos(&self, commit: &Commit) -> u64 {
+        let durable = commit.marks().1;
+        if durable.segment == self.active.base() { durable.position } else { 0 }
+    }
+
+    /// Appends a batch that has no records.
+    pub(super) fn write_control(
+        &mut self,
+        kind: Kind,
+        body: &[u8],
+        home: &Home,
+        commit: &Commit,
+    ) -> Result<(), StoreError> {
+        let salt = self.active.header.salt;
+        let header = BatchHeader {
+            kind,
+            base_sequence: self.extent.sequence,
+            body_len: body.len() as u32,
+            record_count: 0,
+            first_us: home.clock.unix_us(),
+            max_delta_ms: 0,
+            epoch: self.epoch(),
+            durable_pos: self.durable_pos(commit),
+            body_crc: checksum(salt, body),
+        };
+        let bytes = header.bytes();
+        let position = self.extent.position;
+        let encoded = header.encode(salt);
+        self.write(&mut [IoSlice::new(&encoded), IoSlice::new(body)], bytes, home, commit)?;
+        self.extent.position += bytes;
+        self.extent.sealed = kind == Kind::Seal;
+        self.active.grow(self.extent, |index| scan::add_to_index(index, &header, position, body));
+        commit.written(self.mark());
+        Ok(())
+    }
+
+    /// Writes `bytes` at the end. If that fails, nothing of them stays.
+    fn write(
+        &mut self,
+        bufs: &mut [IoSlice<'_>],
+        bytes: u64,
+        home: &Home,
+        commit: &Commit,
+    ) -> Result<(), StoreError> {
+        self.make_room(self.extent.position + bytes, &home.options)?;
+        match write_all_at(&*self.file, bufs, self.extent.position) {
+            Ok(()) => Ok(()),
+            Err(error) => Err(self.take_back(error, commit)),
+        }
+    }
+
+    /// Reserves the disk's room up to `end`, and some more.
+    fn make_room(&mut self, end: u64, options: &Options) -> Result<(), StoreError> {
+        if end <= self.allocated {
+            return Ok(());
+        }
+        let ahead = self.allocated + options.preallocate_bytes;
+        let wanted = ahead.min(options.segment_bytes).max(end);
+        let allocate = |to: u64| self.file.allocate(self.allocated, to - self.allocated);
+        match allocate(wanted) {
+            Err(error) if super::error::is_full(&error) && wanted > end => {
+                allocate(end)?;
+                self.allocated = end;
+            }
+            outcome => {
+                outcome?;
+                self.allocated = wanted;
+            }
+        }
+        Ok(())
+    }
+
+    /// Cuts off what a failed write may have left. Durably, since otherwise a crash could leave
+    /// pieces of it in what is written there next.
+    fn take_back(&mut self, error: io::Error, commit: &Commit) -> StoreError {
+        let position = self.extent.position;
+        let cut = self
+            .file
+            .set_len(position)
+            .and_then(|()| if sabotaged("heal_sync") { Ok(()) } else { self.file.sync_data() });
+        match cut {
+            Ok(()) => {
+                self.allocated = position;
+                error.into()
+            }
+            Err(again) => poisoned(commit, "taking back a failed write", &again),
+        }
+    }
+
+    /// Seals the active segment and begins the next one where it ends.
+    pub(super) fn roll(
+        &mut self,
+        home: &Home,
+        segments: &Segments,
+        commit: &Commit,
+    ) -> Result<(), StoreError> {
+        if !self.extent.sealed {
+            self.write_control(Kind::Seal, &[], home, commit)?;
+            self.file
+                .set_len(self.extent.position)
+                .map_err(|error| poisoned(commit, "sealing a segment", &error))?;
+            self.active.save_own_index(&*home.fs);
+        }
+        self.begin_segment(self.extent.sequence, home, segments)
+    }
+
+    /// Begins a new segment at `base`, which is not below the end of the log.
+    pub(super) fn begin_segment(
+        &mut self,
+        base: u64,
+        home: &Home,
+        segments: &Segments,
+    ) -> Result<(), StoreError> {
+        let before = Before {
+            end: self.extent.sequence,
+            given_up: self.active.header.given_up + (base - self.extent.sequence),
+            damaged: self.extent.damaged,
+        };
+        let segment = create_segment(home, base, before, self.epoch())?;
+        self.file = segment.file(&*home.fs)?;
+        self.extent = segment.extent();
+        self.allocated = self.extent.position;
+        self.active = Arc::new(segment);
+        segments.push(Arc::clone(&self.active));
+        Ok(())
+    }
+}
+
+/// What a new segment says of what is before it.
+pub(super) struct Before {
+    pub(super) end: u64,
+    pub(super) given_up: u64,
+    pub(super) damaged: bool,
+}
+
+/// Makes a segment file.
+pub(super) fn create_segment(
+    home: &Home,
+    base: u64,
+    before: Before,
+    epoch: u32,
+) -> Result<Segment, StoreError> {
+    let header = SegmentHeader {
+        id: home.id,
+        shard: home.shard as u32,
+        base,
+        previous_end: before.end,
+        given_up: before.given_up,
+        after_damage: before.damaged,
+        created_us: home.clock.unix_us(),
+        epoch,
+        salt: home.entropy.next() as u32,
+    };
+    Ok(Segment::create(&*home.fs, &home.dir, header)?)
+}
+
+/// Poisons the log.
+pub(super) fn poisoned(commit: &Commit, what: &str, error: &io::Error) -> StoreError {
+    StoreError::Poisoned(commit.poison(&format!("{what}: {error}")))
+}

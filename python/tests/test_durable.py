@@ -1,0 +1,183 @@
+"""A broker with a directory: what is there again when it is opened the next time."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+
+import pytest
+
+import slipring
+from slipring import DeliveryMode, Start
+
+
+def worker(broker: slipring.Broker) -> slipring.Subscription:
+    return broker.subscribe(
+        "jobs/*", name="worker", delivery=DeliveryMode.AT_LEAST_ONCE, start=Start.EARLIEST
+    )
+
+
+def everything(broker: slipring.Broker) -> list[bytes]:
+    sub = broker.subscribe("**", start=Start.EARLIEST, delivery=DeliveryMode.AT_MOST_ONCE)
+    return [bytes(message) for message in sub.get_many(10_000, timeout=0)]
+
+
+def test_what_was_published_and_not_settled_is_there_again(tmp_path: pathlib.Path) -> None:
+    with slipring.open(tmp_path) as broker:
+        assert broker.durable
+        sub = worker(broker)
+        receipt = broker.publish("jobs/mail", b"one", kind="x")
+        assert receipt.durable and receipt.offset == 0
+        assert broker.publish_many("jobs/mail", [b"two", b"three"]).durable
+        first = sub.get()
+        assert bytes(first) == b"one"
+        first.ack()
+        second = sub.get()
+        assert (bytes(second), second.attempt) == (b"two", 1)
+    with slipring.open(str(tmp_path)) as broker:
+        sub = worker(broker)
+        again = sub.get()
+        assert (bytes(again), again.attempt, again.offset) == (b"two", 2, 1)
+        again.ack()
+        last = sub.get()
+        assert bytes(last) == b"three"
+        last.ack()
+        assert broker.subscriptions() == ["worker"]
+        assert everything(broker) == [b"one", b"two", b"three"]
+
+
+def test_a_directory_belongs_to_one_broker(tmp_path: pathlib.Path) -> None:
+    with slipring.open(tmp_path, shards=2) as broker:
+        with pytest.raises(slipring.Locked):
+            slipring.open(tmp_path)
+        assert len(broker.metrics()["shards"]) == 2
+    with pytest.raises(slipring.Incompatible):
+        slipring.open(tmp_path, shards=3)
+    with slipring.open(tmp_path) as broker:
+        assert len(broker.metrics()["shards"]) == 2
+    (tmp_path / "metadata.redb").unlink()
+    with slipring.open(tmp_path) as broker:  # nothing was in it
+        broker.publish("a", b"x")
+    (tmp_path / "metadata.redb").unlink()
+    with pytest.raises(slipring.Incompatible, match="metadata"):
+        slipring.open(tmp_path)
+
+
+def test_settings_of_a_directory_are_checked(tmp_path: pathlib.Path) -> None:
+    for wrong in (
+        {"sync": "always"},
+        {"sync": -1.0},
+        {"on_damage": slipring.Sync.OS},
+        {"retention": "7 days"},
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            slipring.open(tmp_path, **wrong)
+    with pytest.raises(TypeError, match="path"):
+        slipring.open(sync=slipring.Sync.OS)
+    with pytest.raises(slipring.OutOfRange):
+        slipring.open(tmp_path, shards=65)
+    with pytest.raises(slipring.StoreError):
+        slipring.open("/dev/null")
+
+
+def test_what_need_not_wait_for_the_disk_says_so_until_it_is_flushed(
+    tmp_path: pathlib.Path,
+) -> None:
+    for sync in (slipring.Sync.OS, 3600.0, timedelta(hours=1)):
+        with slipring.open(tmp_path, sync=sync, on_damage=slipring.OnDamage.SKIP) as broker:
+            topic = broker.topic("a/b")
+            assert not topic.publish(b"x").durable
+            assert not topic.try_publish(b"x").durable
+            broker.flush()
+    with slipring.open() as memory:
+        assert not memory.durable
+        memory.flush()
+
+
+def test_topics_keep_their_retention(tmp_path: pathlib.Path) -> None:
+    with slipring.open(tmp_path, retention=timedelta(days=1), retention_bytes=1 << 30) as broker:
+        broker.publish("by/default", b"x")
+        broker.create_topic("for/ever", 2, retention=slipring.FOREVER)
+        broker.create_topic("short", retention=60)
+        broker.update_topic("short", retention=30, retention_bytes=1000)
+    with slipring.open(tmp_path) as broker:
+        kept = {name: broker.describe_topic(name) for name in broker.topics()}
+    assert (kept["by/default"]["retention"], kept["by/default"]["retention_bytes"]) == (
+        86400.0,
+        1 << 30,
+    )
+    assert kept["for/ever"]["retention"] is None and len(kept["for/ever"]["partitions"]) == 2
+    assert (kept["short"]["retention"], kept["short"]["retention_bytes"]) == (30.0, 1000)
+
+
+def test_waiting_for_the_disk_lets_other_threads_run(tmp_path: pathlib.Path) -> None:
+    beats = 0
+    stop = threading.Event()
+
+    def beat() -> None:
+        nonlocal beats
+        while not stop.is_set():
+            beats += 1
+
+    with slipring.open(tmp_path) as broker:
+        thread = threading.Thread(target=beat)
+        thread.start()
+        before = beats
+        for _ in range(20):
+            broker.publish("a/b", b"x")
+        stop.set()
+        thread.join()
+    assert beats > before
+
+
+CHILD = """
+import os, signal, slipring, sys
+broker = slipring.open(sys.argv[1], sync=slipring.Sync.OS)
+for number in range(1000):
+    broker.publish("jobs/kill", str(number).encode())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_process_loses_nothing(tmp_path: pathlib.Path) -> None:
+    command = [sys.executable, "-c", CHILD, os.fspath(tmp_path)]
+    # Elsewhere than here, where the package's folder hides what is installed.
+    killed = subprocess.run(command, cwd=tmp_path.parent, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    with slipring.open(tmp_path) as broker:
+        assert everything(broker) == [str(number).encode() for number in range(1000)]
+        assert broker.publish("jobs/kill", b"next").offset == 1000
+
+
+def test_a_handler_goes_on_where_it_was(tmp_path: pathlib.Path) -> None:
+    def run(expected: list[bytes]) -> None:
+        seen: list[bytes] = []
+        done = threading.Event()
+        if not expected:
+            done.set()
+
+        def handle(message: slipring.Message) -> None:
+            seen.append(bytes(message))
+            if seen == expected:
+                done.set()
+
+        with slipring.open(tmp_path) as broker:
+            handler = broker.subscribe(
+                "jobs/*",
+                handler=handle,
+                name="h",
+                delivery=DeliveryMode.AT_LEAST_ONCE,
+                start=Start.EARLIEST,
+            )
+            assert done.wait(60)
+            handler.close()
+            for number in range(len(expected), len(expected) + 2):
+                broker.publish("jobs/x", str(number).encode())
+        assert seen == expected
+
+    run([])
+    run([b"0", b"1"])
+    run([b"2", b"3"])

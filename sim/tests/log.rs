@@ -1,0 +1,80 @@
+//! The segmented log on the simulated disk: from many seeds, and with a fault at every call.
+#![expect(clippy::disallowed_types, reason = "tests use the standard library's atomics")]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use slipring::store::SyncPolicy;
+use slipring_sim::{Fault, Planned, Until, cursors, run_log, run_log_fault};
+
+/// All cases where `SLIPRING_SWEEP=full`, as `cargo xtask test` has it with optimised code.
+fn stride(sampled: usize) -> usize {
+    if std::env::var("SLIPRING_SWEEP").is_ok_and(|sweep| sweep == "full") { 1 } else { sampled }
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_whenever_the_machine_stops() {
+    for seed in 1_000_000..1_000_200 {
+        if let Err(failure) = run_log(seed) {
+            panic!("{failure}");
+        }
+    }
+}
+
+/// Each of these found something once: in the store, or in what a run takes for possible.
+#[test]
+fn what_seeds_have_found_stays_mended() {
+    for seed in [191, 208, 241, 472, 473, 484, 541] {
+        if let Err(failure) = run_log(seed) {
+            panic!("{failure}");
+        }
+    }
+    if let Err(failure) = cursors::run(548) {
+        panic!("{failure}");
+    }
+}
+
+#[test]
+fn a_seed_runs_the_same_again() {
+    for seed in [1, 2, 3] {
+        let runs = [(); 2].map(|()| format!("{:?}", run_log(seed)));
+        assert_eq!(runs[0], runs[1]);
+    }
+}
+
+#[test]
+fn a_fault_at_every_call_loses_nothing_acknowledged() {
+    let faults = [Fault::PowerCut, Fault::Kill, Fault::Io, Fault::NoSpace, Fault::Short];
+    let mut cases = vec![];
+    for policy in
+        [SyncPolicy::Always, SyncPolicy::Interval(Duration::from_millis(10)), SyncPolicy::Os]
+    {
+        let calls = match run_log_fault(policy, None) {
+            Ok(calls) => calls,
+            Err(failure) => panic!("{failure}"),
+        };
+        assert!(calls > 200, "{calls} calls are not what 200 steps make");
+        for at in (0..calls).step_by(stride(23)) {
+            for fault in faults {
+                for until in [Until::Once, Until::Restart] {
+                    cases.push((policy, Planned { at, fault, until }));
+                }
+            }
+        }
+    }
+    println!("{} faults", cases.len());
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                // Relaxed: it hands out cases, and orders nothing.
+                while let Some(&(policy, fault)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(failure) = run_log_fault(policy, Some(fault)) {
+                        panic!("{failure}");
+                    }
+                }
+            });
+        }
+    });
+}
