@@ -108,10 +108,7 @@ impl Callbacks {
         let builder = builder
             .around(move |run| {
                 let handled = if settles {
-                    interpreter::hold().then(|| {
-                        run();
-                        interpreter::let_go();
-                    })
+                    interpreter::holding(run)
                 } else {
                     interpreter::attach(|_| run())
                 };
@@ -324,8 +321,9 @@ impl HandlerSubscription {
     }
 
     /// Unsubscribes: when this returns, the handler does not run any more. What was queued is thrown
-    /// away. Raises `Timeout` if the handler was still running after `timeout`; it is not called
-    /// again. From inside the handler itself it returns at once, and the handler is not called again.
+    /// away; but one that has a name and delivers at least once goes on without a consumer. Raises
+    /// `Timeout` if the handler was still running after `timeout`; it is not called again. From
+    /// inside the handler itself it returns at once, and the handler is not called again.
     ///
     /// A handler that is a coroutine is never waited for: it would need the event loop. Where it is
     /// awaiting something it goes on to its end, and it is not called again.

@@ -15,7 +15,7 @@ use pyo3::exceptions::PyImportError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyTuple, PyWeakrefReference};
+use pyo3::types::{PyDict, PyTuple, PyWeakrefReference};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -80,7 +80,10 @@ pub(crate) fn register(py: Python<'_>) -> PyResult<()> {
         ));
     }
     let close_all = wrap_pyfunction!(close_all, py)?;
-    py.import("atexit")?.call_method1("register", (close_all,)).map(drop)
+    py.import("atexit")?.call_method1("register", (close_all,))?;
+    let keywords = PyDict::new(py);
+    keywords.set_item("after_in_child", wrap_pyfunction!(forget_entering, py)?)?;
+    py.import("os")?.call_method("register_at_fork", (), Some(&keywords)).map(drop)
 }
 
 unsafe extern "C-unwind" {
@@ -121,6 +124,12 @@ impl Entering {
     }
 }
 
+/// In the child of a fork: the threads that were about to are in the parent.
+#[pyfunction]
+fn forget_entering() {
+    ENTERING.store(0, Ordering::SeqCst);
+}
+
 impl Drop for Entering {
     fn drop(&mut self) {
         ENTERING.fetch_sub(1, Ordering::SeqCst);
@@ -139,6 +148,21 @@ pub(crate) fn attach<R>(work: impl FnOnce(Python<'_>) -> R) -> Option<R> {
 thread_local! {
     /// What was given to the thread for holding the interpreter.
     static HELD: Cell<Option<ffi::PyGILState_STATE>> = const { Cell::new(None) };
+}
+
+/// Does `work` while the thread, one of the broker's, [holds](hold) the interpreter, unless it lets go
+/// meanwhile; `None` at the interpreter's end.
+pub(crate) fn holding<R>(work: impl FnOnce() -> R) -> Option<R> {
+    struct LetGo;
+    impl Drop for LetGo {
+        fn drop(&mut self) {
+            let_go();
+        }
+    }
+    hold().then(|| {
+        let _let_go = LetGo;
+        work()
+    })
 }
 
 /// Lets the thread, one of the broker's, hold the interpreter until it [lets go](let_go), whatever

@@ -253,6 +253,27 @@ def test_a_forked_child_ends_as_programs_do() -> None:
     assert python(program) == "end\n"
 
 
+@pytest.mark.parametrize("delivery", slipring.DeliveryMode)
+def test_a_forked_child_ends_also_where_handlers_were_busy(
+    delivery: slipring.DeliveryMode,
+) -> None:
+    program = f"""
+        import os, sys, slipring
+        broker = slipring.open()
+        topic = broker.topic("a")
+        for _ in range(4):
+            broker.subscribe("a", handler=bytes, delivery=slipring.{delivery})
+        for _ in range(50):
+            topic.publish_many([b"x"] * 500)
+            child = os.fork()
+            if child == 0:
+                sys.exit(7)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        print("end")
+    """
+    assert python(program) == "end\n"
+
+
 def test_messages_cross_to_spawned_processes() -> None:
     program = """
         import copy, multiprocessing, operator, slipring
