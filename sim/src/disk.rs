@@ -53,6 +53,7 @@ struct Machine {
     calls: u64,
     is_down: bool,
     ruined: bool,
+    failed_syncs: u64,
     trace: VecDeque<String>,
 }
 
@@ -70,6 +71,7 @@ impl SimFs {
             calls: 0,
             is_down: false,
             ruined: false,
+            failed_syncs: 0,
             trace: VecDeque::new(),
         };
         Self { machine: Arc::new(Mutex::new(machine)) }
@@ -112,6 +114,11 @@ impl SimFs {
     /// Whether the last power cut left random bytes.
     pub fn was_ruined(&self) -> bool {
         self.lock().ruined
+    }
+
+    /// Syncs of files that failed so far, so that bytes may be lost that were in memory alone.
+    pub fn failed_syncs(&self) -> u64 {
+        self.lock().failed_syncs
     }
 
     /// The machine as it comes up again, with what survived and no faults planned. If it was not
@@ -476,7 +483,8 @@ impl FsFile for OpenFile {
     fn sync_data(&self) -> io::Result<()> {
         self.fs.call(format_args!("sync_data {}", self.name), |machine, fault| match fault {
             Some(fault @ (Fault::Io | Fault::NoSpace)) => {
-                let Machine { files, rng, .. } = machine;
+                let Machine { files, rng, failed_syncs, .. } = machine;
+                *failed_syncs += 1;
                 files.get_mut(&self.id).expect("it is open").fail_sync(rng);
                 Err(if fault == Fault::Io { io_error() } else { no_space() })
             }

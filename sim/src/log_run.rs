@@ -247,6 +247,7 @@ impl Run {
                 self.fs.plan(vec![]);
             }
             let is_planned = attempt < 3;
+            let failed_syncs = self.fs.failed_syncs();
             match self.builder().open_on(Arc::new(self.fs.clone())) {
                 Ok(store) if !self.fs.is_down() => {
                     self.fs.plan(vec![]);
@@ -255,6 +256,8 @@ impl Run {
                 Ok(store) => drop(store),
                 Err(StoreError::Full) if !is_planned => return Ok(None),
                 Err(error) if !is_planned => return Err(format!("cannot be opened: {error}")),
+                // What was in memory alone, this sync may have lost.
+                Err(_) if self.fs.failed_syncs() > failed_syncs => self.failed(),
                 Err(_) => {}
             }
             if self.fs.is_down() {

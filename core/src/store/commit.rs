@@ -91,23 +91,7 @@ impl Commit {
         state.syncing = true;
         let target = state.written;
         drop(state);
-        let outcome = sync();
-        let mut state = self.lock();
-        state.syncing = false;
-        if let Err(error) = outcome {
-            state.poison(&format!("sync failed: {error}"));
-        }
-        // A write may have failed meanwhile, with nobody knowing what that did to the file.
-        let outcome = match &state.poison {
-            Some(why) => Err(Arc::clone(why)),
-            None => {
-                state.durable = target;
-                Ok(target)
-            }
-        };
-        drop(state);
-        self.changed.notify_all();
-        outcome
+        Turn { commit: self, target, is_over: false }.end(sync)
     }
 
     /// Refuses everything from now on, and fails who waits.
@@ -127,9 +111,68 @@ impl Commit {
     }
 }
 
+/// The turn of the one who syncs for all.
+struct Turn<'a> {
+    commit: &'a Commit,
+    /// What was written when it began.
+    target: Mark,
+    is_over: bool,
+}
+
+impl Turn<'_> {
+    fn end(mut self, sync: impl FnOnce() -> io::Result<()>) -> Result<Mark, Arc<str>> {
+        let outcome = sync();
+        self.is_over = true;
+        let mut state = self.commit.lock();
+        state.syncing = false;
+        if let Err(error) = outcome {
+            state.poison(&format!("sync failed: {error}"));
+        }
+        // A write may have failed meanwhile, with nobody knowing what that did to the file.
+        let outcome = match &state.poison {
+            Some(why) => Err(Arc::clone(why)),
+            None => {
+                state.durable = self.target;
+                Ok(self.target)
+            }
+        };
+        drop(state);
+        self.commit.changed.notify_all();
+        outcome
+    }
+}
+
+impl Drop for Turn<'_> {
+    /// Nobody may wait for ever for one who panicked.
+    fn drop(&mut self) {
+        if !self.is_over {
+            let mut state = self.commit.lock();
+            state.syncing = false;
+            state.poison("the sync panicked");
+            drop(state);
+            self.commit.changed.notify_all();
+        }
+    }
+}
+
 impl State {
     /// The first reason stays.
     fn poison(&mut self, why: &str) -> Arc<str> {
         Arc::clone(self.poison.get_or_insert_with(|| why.into()))
+    }
+}
+
+#[cfg(all(test, not(slipring_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sync_that_panics_poisons_and_nobody_waits_for_it() {
+        let commit = Commit::new(Mark::default());
+        commit.written(Mark::sequence(1));
+        let panics = || commit.sync(Mark::sequence(1), || panic!("the disk's driver"));
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).unwrap_err();
+        let why = commit.sync(Mark::sequence(1), || Ok(())).unwrap_err();
+        assert!(why.contains("panicked"), "{why}");
     }
 }

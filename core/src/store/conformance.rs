@@ -43,6 +43,7 @@ pub const CHECKS: &[(&str, Check)] = &[
     ("reads in pieces join", reads_in_pieces_join),
     ("a partition is read by itself", a_partition_is_read_by_itself),
     ("shards are independent", shards_are_independent),
+    ("a buffer serves several shards and partitions", a_buffer_serves_several),
     ("large records come back", large_records_come_back),
     ("retention keeps what is wanted", retention_keeps_what_is_wanted),
     ("retention by age lets the oldest go", retention_by_age_lets_the_oldest_go),
@@ -334,6 +335,30 @@ fn shards_are_independent(make: MakeStore<'_>) {
     assert!(matches!(outcome, Err(StoreError::Unknown)), "{outcome:?}");
     let outcome = store.append(2, &Group { base_sequence: 0, parts: &[] });
     assert!(matches!(outcome, Err(StoreError::Unknown)), "{outcome:?}");
+}
+
+fn a_buffer_serves_several(make: MakeStore<'_>) {
+    let store = make();
+    let mut writer = TestWriter::default();
+    for at in 0..40 {
+        writer.append(&*store, 0, &[1, 2], 100);
+        writer.append(&*store, 1, &[3, 3], at * 7);
+    }
+    let mut records = Records::new();
+    for at in 0..80 {
+        for shard in [0, 1] {
+            store.read(shard, at..at + 1, 1, &mut records).expect("reads");
+            let (sequence, record) = records.iter().next().expect("one");
+            assert_eq!((sequence, record.partition() == 3), (at, shard == 1));
+        }
+    }
+    for at in 0..40 {
+        for (shard, partition) in [(0, 1), (1, 3), (0, 2)] {
+            store.read_partition(shard, partition, at..at + 1, 1, &mut records).expect("reads");
+            let (_, record) = records.iter().next().expect("one");
+            assert_eq!((record.partition(), record.offset()), (partition, at));
+        }
+    }
 }
 
 fn large_records_come_back(make: MakeStore<'_>) {

@@ -440,8 +440,10 @@ impl CursorJournal {
             }
             Err(_) => {}
         }
-        let is_due = writer.changes >= self.options.snapshot_changes
-            || writer.bytes >= self.options.snapshot_bytes;
+        // Not before as much has changed as is written then.
+        let changes = self.options.snapshot_changes.max(state.cursors.len() as u64);
+        let bytes = self.options.snapshot_bytes.max(writer.header.snapshot_end);
+        let is_due = writer.changes >= changes || writer.bytes >= bytes;
         drop(state);
         if outcome.is_err() || !is_due {
             return self.give_back(writer, outcome);

@@ -171,19 +171,34 @@ impl DiskStoreBuilder {
         let lock = lock_directory(&*fs)?;
         let entropy = Entropy::new(self.seed);
         let identity = self.identity(&*fs, &entropy)?;
-        let shards = (0..identity.shards as usize).map(|shard| {
-            ShardLog::open(Home {
-                fs: Arc::clone(&fs),
-                dir: PathBuf::from(format!("shard-{shard:03}")),
-                id: identity.id,
-                shard,
-                options: self.options,
-                clock: self.clock.clone(),
-                entropy: Entropy::new(self.seed.is_some().then(|| entropy.next())),
-            })
-        });
-        let shards = shards.collect::<Result<Vec<_>, _>>()?;
         let reserve = Reserve::open(&*fs, self.options.reserve_bytes)?;
+        let open_shards = || -> Result<Vec<_>, StoreError> {
+            let open = |shard| {
+                ShardLog::open(Home {
+                    fs: Arc::clone(&fs),
+                    dir: PathBuf::from(format!("shard-{shard:03}")),
+                    id: identity.id,
+                    shard,
+                    is_new: !identity.complete,
+                    options: self.options,
+                    clock: self.clock.clone(),
+                    entropy: Entropy::new(self.seed.is_some().then(|| entropy.next())),
+                    log: entropy.next(),
+                })
+            };
+            (0..identity.shards as usize).map(open).collect()
+        };
+        let shards = match open_shards() {
+            Err(StoreError::Full) => {
+                // What was kept free is for this.
+                reserve.release();
+                open_shards()?
+            }
+            outcome => outcome?,
+        };
+        if !identity.complete {
+            Identity { complete: true, ..identity }.store(&*fs)?;
+        }
         let shared = Arc::new(Shared {
             id: identity.id,
             shards,
@@ -218,8 +233,8 @@ impl DiskStoreBuilder {
             return Err(StoreError::Incompatible("the file `store` is missing".into()));
         }
         let id = StoreId(u128::from(entropy.next()) << 64 | u128::from(entropy.next()));
-        let identity = Identity { id, shards: asked.unwrap_or(1) };
-        identity.create(fs)?;
+        let identity = Identity { id, shards: asked.unwrap_or(1), complete: false };
+        identity.store(fs)?;
         Ok(identity)
     }
 }
@@ -269,33 +284,43 @@ impl Shared {
     /// The thread's work: syncs at the interval, and maintenance.
     fn work(&self) {
         let interval = match self.options.sync {
-            SyncPolicy::Interval(interval) => interval.clamp(Duration::from_millis(1), MAINTENANCE),
-            _ => MAINTENANCE,
+            SyncPolicy::Interval(interval) => Some(interval.max(Duration::from_millis(1))),
+            _ => None,
         };
-        let mut next = self.clock.now() + interval;
-        let mut next_maintenance = self.clock.now() + MAINTENANCE;
+        let after = |pause: Duration| self.clock.now().saturating_add(pause);
+        let mut next_sync = interval.map_or(Duration::MAX, after);
+        let mut next_maintenance = after(MAINTENANCE);
+        let mut failing = vec![false; self.shards.len()];
         // Relaxed: whoever sets it unparks this thread, which orders enough.
         while !self.stop.load(Ordering::Relaxed) {
-            if self.clock.now() < next {
-                self.clock.park_until(Some(next));
+            let now = self.clock.now();
+            if now < next_sync.min(next_maintenance) {
+                self.clock.park_until(Some(next_sync.min(next_maintenance)));
                 continue;
             }
-            next = self.clock.now() + interval;
-            if matches!(self.options.sync, SyncPolicy::Interval(_)) {
-                self.each(|shard| shard.sync(u64::MAX).map(drop));
+            if let Some(interval) = interval
+                && now >= next_sync
+            {
+                next_sync = after(interval);
+                self.each(&mut failing, |shard| shard.sync(u64::MAX).map(drop));
             }
-            if self.clock.now() >= next_maintenance {
-                next_maintenance = self.clock.now() + MAINTENANCE;
-                self.each(ShardLog::maintain);
+            if now >= next_maintenance {
+                next_maintenance = after(MAINTENANCE);
+                self.each(&mut failing, ShardLog::maintain);
             }
         }
     }
 
-    /// Failures are told to those who append and commit.
-    fn each(&self, work: impl Fn(&ShardLog) -> Result<(), StoreError>) {
-        for shard in &self.shards {
-            if let Err(error) = work(shard) {
-                tracing::warn!(target: "slipring", "{error}");
+    /// Those who append and commit are told what fails; here it is said once.
+    fn each(&self, failing: &mut [bool], work: impl Fn(&ShardLog) -> Result<(), StoreError>) {
+        for (shard, failing) in self.shards.iter().zip(failing) {
+            match work(shard) {
+                Ok(()) => *failing = false,
+                Err(error) if !*failing => {
+                    tracing::warn!(target: "slipring", "{error}");
+                    *failing = true;
+                }
+                Err(_) => {}
             }
         }
     }

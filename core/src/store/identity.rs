@@ -1,4 +1,10 @@
-//! The file `store`: what makes a directory a store, made once and never changed.
+//! The file `store`: what makes a directory a store. It is written before the shards are made, and
+//! once more when all of them are there: from then on, one that is not has been lost.
+//!
+//! ```text
+//! 0 magic "SLIPSTOR" | 8 version u32 | 12 shards u32 | 16 store u128 | 32 complete u32
+//! zeros | 60 crc u32
+//! ```
 
 use super::batch::checksum;
 use super::error::StoreError;
@@ -16,6 +22,8 @@ const LEN: usize = 64;
 pub(crate) struct Identity {
     pub(crate) id: StoreId,
     pub(crate) shards: u32,
+    /// Whether every shard was made.
+    pub(crate) complete: bool,
 }
 
 impl Identity {
@@ -25,6 +33,7 @@ impl Identity {
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.shards.to_le_bytes());
         bytes[16..32].copy_from_slice(&self.id.0.to_le_bytes());
+        bytes[32..36].copy_from_slice(&u32::from(self.complete).to_le_bytes());
         let crc = checksum(0, &bytes[..LEN - 4]);
         bytes[LEN - 4..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -39,7 +48,7 @@ impl Identity {
             return Err("it was written by a later version");
         }
         let id = StoreId(u128::from(long(bytes, 16)) | u128::from(long(bytes, 24)) << 64);
-        Ok(Self { id, shards: word(bytes, 12) })
+        Ok(Self { id, shards: word(bytes, 12), complete: word(bytes, 32) == 1 })
     }
 
     /// That of the store in this directory; `None` if it is not one yet.
@@ -53,8 +62,8 @@ impl Identity {
         Self::decode(&bytes[..read]).map(Some).map_err(|why| StoreError::Incompatible(why.into()))
     }
 
-    /// Makes the directory a store; durable when it returns.
-    pub(crate) fn create(self, fs: &dyn Fs) -> io::Result<()> {
+    /// Makes the directory this store; durable when it returns.
+    pub(crate) fn store(self, fs: &dyn Fs) -> io::Result<()> {
         let temporary = Path::new("store.tmp");
         let file = match fs.open(temporary, OpenHow::CreateNew) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {

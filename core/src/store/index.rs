@@ -148,15 +148,23 @@ impl SegmentIndex {
         self.marks[..behind].last().or(self.marks.first()).map(|mark| u64::from(mark.position))
     }
 
-    /// Positions of the batches that have records of `partition` from `offset` on.
-    pub(crate) fn batches_of(&self, partition: u32, offset: u64) -> impl Iterator<Item = u64> {
-        let places = self.by_partition.get(&partition).map_or(&[][..], |&at| {
-            let (row, places) = &self.rows[at];
+    /// The batches that have records of `partition` from `offset` on: of each the first offset in it,
+    /// and its position.
+    pub(crate) fn places_of(
+        &self,
+        partition: u32,
+        offset: u64,
+    ) -> impl Iterator<Item = (u64, u64)> {
+        let found = self.by_partition.get(&partition).map(|&at| &self.rows[at]);
+        let (first_offset, places) = found.map_or((0, &[][..]), |(row, places)| {
             let wanted = offset.saturating_sub(row.first_offset);
             let behind = places.partition_point(|place| u64::from(place.offset) <= wanted);
-            if offset >= row.next_offset { &[] } else { &places[behind.saturating_sub(1)..] }
+            let from = if offset >= row.next_offset { places.len() } else { behind.max(1) - 1 };
+            (row.first_offset, &places[from..])
         });
-        places.iter().map(|place| u64::from(place.position))
+        places
+            .iter()
+            .map(move |place| (first_offset + u64::from(place.offset), u64::from(place.position)))
     }
 
     /// As a file for the sealed segment `of`.
@@ -329,12 +337,13 @@ mod tests {
         assert_eq!(index.position_of(129), Some(4096 + (16 << 10)));
         assert_eq!(index.position_at_time(0), Some(4096));
         assert_eq!(index.position_at_time(31), Some(4096 + (16 << 10)));
-        let batches = |partition, offset| index.batches_of(partition, offset).collect::<Vec<_>>();
-        assert_eq!(batches(1, 0), [4096, 5000]);
-        assert_eq!(batches(1, 11), [4096, 5000]);
-        assert_eq!(batches(1, 13), [5000]);
-        assert_eq!(batches(1, 14), [0; 0]);
-        assert_eq!(batches(9, 0), [0; 0]);
+        let places = |partition, offset| index.places_of(partition, offset).collect::<Vec<_>>();
+        assert_eq!(places(1, 0), [(7, 4096), (12, 5000)]);
+        assert_eq!(places(1, 11), [(7, 4096), (12, 5000)]);
+        assert_eq!(places(1, 13), [(12, 5000)]);
+        assert_eq!(places(1, 14), []);
+        assert_eq!(places(9, 0), []);
+        assert_eq!(places(8, 0), []);
         assert_eq!(index.partition(9).map(|row| row.next_offset), Some(77));
     }
 

@@ -66,7 +66,7 @@ pub fn index(bytes: &[u8]) -> Option<usize> {
     let of = IndexOf { end, position, salt: field(32)? as u32 };
     let table = SegmentIndex::read_table(&Bytes(bytes), base, of).ok()?;
     let index = SegmentIndex::decode(bytes, base, of)?;
-    let positions = index.partitions().flat_map(|row| index.batches_of(row.partition, 0));
+    let positions = index.partitions().flat_map(|row| index.places_of(row.partition, 0));
     assert!(positions.count() <= bytes.len(), "no more places than bytes");
     Some(table?.len())
 }

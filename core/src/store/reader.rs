@@ -5,7 +5,7 @@
 use super::batch::{BatchHeader, HEADER, Kind};
 use super::error::{Damage, StoreError};
 use super::record::StoredRecord;
-use super::records::{Hint, Records};
+use super::records::{Hint, HintPlace, Records};
 use super::scan::{self, Window};
 use super::segment::{FIRST_BATCH, Segment};
 use super::segments::Segments;
@@ -15,6 +15,8 @@ use std::ops::Range;
 
 /// Bytes that are read at once, at least.
 const LEAST: usize = 32 << 10;
+/// The same, where a batch is read for the sake of one partition.
+const LEAST_OF_BATCH: usize = 4 << 10;
 /// The same, at most: what a reader may hold in memory without asking.
 const MOST: usize = 4 << 20;
 
@@ -103,15 +105,21 @@ fn segment_part(
     let (end, salt) = (segment.extent().position, segment.header.salt);
     let from = wanted.sequences.start;
     let file = segment.file(&*home.fs).map_err(|error| segments.expired(error))?;
-    let hint = into.hint().filter(|hint| hint.segment == segment.base() && hint.next == from);
+    let hint =
+        match into.hint(home.log, from) {
+            Some(Hint {
+                segment: base, place: HintPlace::Batch { position, sequence }, ..
+            }) if base == segment.base() => Some((position, sequence)),
+            _ => None,
+        };
     let start = match hint {
-        Some(hint) => hint.position,
+        Some((position, _)) => position,
         None => {
             segment.with_index(&*home.fs, |index| index.position_of(from))?.unwrap_or(FIRST_BATCH)
         }
     };
     let at_once = wanted.max_bytes.clamp(LEAST, MOST);
-    let mut expected = hint.map(|hint| hint.sequence);
+    let mut expected = hint.map(|(_, sequence)| sequence);
     let mut at = 0;
     while into.next() < wanted.sequences.end && start + (at as u64) < end {
         let left = end - start - at as u64;
@@ -150,12 +158,14 @@ fn segment_part(
             into.set_next(next);
             let is_whole = next == header.end_sequence();
             let back = if is_whole { 0 } else { header.bytes() };
-            into.set_hint(Some(Hint {
-                segment: segment.base(),
-                position: start + at as u64 - back,
-                sequence: if is_whole { next } else { header.base_sequence },
+            let position = start + at as u64 - back;
+            let sequence = if is_whole { next } else { header.base_sequence };
+            into.set_hint(Hint {
+                log: home.log,
                 next,
-            }));
+                segment: segment.base(),
+                place: HintPlace::Batch { position, sequence },
+            });
         }
     }
     if into.next() == from {
@@ -232,7 +242,8 @@ fn damaged(
     Ok(damage.into())
 }
 
-/// Reads records of a partition from the offset `offsets.start` on.
+/// Reads records of a partition from the offset `offsets.start` on, which it has not expired, up to
+/// where it ends.
 pub(super) fn partition(
     home: &Home,
     segments: &Segments,
@@ -242,68 +253,99 @@ pub(super) fn partition(
     into: &mut Records,
 ) -> Result<(), StoreError> {
     into.clear();
-    let mut next = offsets.start;
-    let mut taken = 0;
-    for segment in segments.all() {
-        if next >= offsets.end || taken >= max_bytes.max(1) {
+    into.set_next(offsets.start);
+    let base = match into.hint(home.log, offsets.start) {
+        Some(Hint { segment, place: HintPlace::Partition(of), .. }) if of == partition => segment,
+        _ => 0,
+    };
+    let wanted = OfPartition { partition, end: offsets.end, max_bytes };
+    for segment in segments.from(base) {
+        let is_full = partition_part(home, segments, &segment, &wanted, into)?;
+        let place = HintPlace::Partition(partition);
+        let hint = Hint { log: home.log, next: into.next(), segment: segment.base(), place };
+        into.set_hint(hint);
+        if is_full {
             break;
         }
-        let found = segment.with_index(&*home.fs, |index| {
-            let row = index.partition(partition).filter(|row| row.next_offset > next)?;
-            Some((row, index.batches_of(partition, next).collect::<Vec<_>>()))
-        })?;
-        segments.used(&segment);
-        let Some((row, batches)) = found else { continue };
-        // What lies between two segments was given up.
-        next = next.max(row.first_offset);
-        let file = segment.file(&*home.fs).map_err(|error| segments.expired(error))?;
-        let mut window = Window::new(&*file);
-        for position in batches {
-            if next >= offsets.end || taken >= max_bytes.max(1) {
-                break;
-            }
-            let batch = scan::any_batch(&mut window, position, segment.header.salt)?;
-            let Some((header, body)) = batch else {
-                return damaged_partition(home, &segment, position, next, None, into);
-            };
-            for (sequence, record) in (header.base_sequence..).zip(scan::records(body)) {
-                if record.partition() != partition || record.offset() < next {
-                    continue;
-                }
-                if record.offset() > next {
-                    let resume = Some(record.offset());
-                    return damaged_partition(home, &segment, position, next, resume, into);
-                }
-                if next < offsets.end {
-                    into.push(sequence, record);
-                    taken += record.bytes().len();
-                    next += 1;
-                }
-            }
-        }
     }
-    into.set_next(next);
     Ok(())
 }
 
-fn damaged_partition(
+struct OfPartition {
+    partition: u32,
+    end: u64,
+    max_bytes: usize,
+}
+
+/// Reads what one segment has of a partition, from `into.next()` on; true if no more is wanted.
+fn partition_part(
     home: &Home,
+    segments: &Segments,
     segment: &Segment,
-    position: u64,
-    from: u64,
-    resume: Option<u64>,
+    wanted: &OfPartition,
     into: &mut Records,
-) -> Result<(), StoreError> {
-    into.set_next(from);
-    if !into.is_empty() {
-        return Ok(());
+) -> Result<bool, StoreError> {
+    /// Batches that are looked up at once: a partition can have as many as it has records.
+    const PLACES: usize = 32;
+    let is_full =
+        |into: &Records| into.next() >= wanted.end || into.used() >= wanted.max_bytes.max(1);
+    while !is_full(into) {
+        let found = segment.with_index(&*home.fs, |index| {
+            let row = index.partition(wanted.partition)?;
+            let places = index.places_of(wanted.partition, into.next()).take(PLACES + 1);
+            Some((row, places.collect::<Vec<_>>())).filter(|(_, places)| !places.is_empty())
+        })?;
+        segments.used(segment);
+        let Some((row, places)) = found else { return Ok(false) };
+        // What lies between two segments was given up.
+        into.set_next(into.next().max(row.first_offset));
+        let file = segment.file(&*home.fs).map_err(|error| segments.expired(error))?;
+        let mut window = Window::reading(&*file, wanted.max_bytes.clamp(LEAST_OF_BATCH, MOST));
+        for (at, &(_, position)) in places.iter().take(PLACES).enumerate() {
+            if is_full(into) {
+                return Ok(true);
+            }
+            let next = into.next();
+            let gap = match scan::any_batch(&mut window, position, segment.header.salt)? {
+                Some((header, body)) => take_partition(&header, body, wanted, into),
+                None => None,
+            };
+            if gap.is_none() && into.next() > next {
+                continue;
+            }
+            if !into.is_empty() {
+                // The next read begins there.
+                return Ok(true);
+            }
+            let behind = places.get(at + 1).map_or(row.next_offset, |&(offset, _)| offset);
+            let resume = Some(gap.unwrap_or(behind)).filter(|&resume| resume < wanted.end);
+            let file = segment.path.to_string_lossy().into_owned();
+            let damage = Damage { shard: home.shard, file, position, from: next, resume };
+            tracing::error!(target: "slipring", "{damage}");
+            return Err(damage.into());
+        }
     }
-    let damage = Damage {
-        shard: home.shard,
-        file: segment.path.to_string_lossy().into_owned(),
-        position,
-        from,
-        resume,
-    };
-    Err(damage.into())
+    Ok(true)
+}
+
+/// Takes the records of a batch that are wanted. If there is a gap before the first of them, says
+/// behind which offset.
+fn take_partition(
+    header: &BatchHeader,
+    body: &[u8],
+    wanted: &OfPartition,
+    into: &mut Records,
+) -> Option<u64> {
+    for (sequence, record) in (header.base_sequence..).zip(scan::records(body)) {
+        let (offset, next) = (record.offset(), into.next());
+        if record.partition() != wanted.partition || offset < next || offset >= wanted.end {
+            continue;
+        }
+        if offset > next {
+            return Some(offset);
+        }
+        into.push(sequence, record);
+        into.set_next(next + 1);
+    }
+    None
 }

@@ -14,24 +14,34 @@ pub struct Records {
     used: usize,
     entries: Vec<Entry>,
     next: u64,
-    /// Where a disk store finds the batch that has `next`.
+    /// Where a disk store goes on.
     hint: Option<Hint>,
 }
 
-/// A batch: its segment, its position there, and the first sequence in it.
+/// Where the next read goes on, if it is the one that is expected: of this log, from `next` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hint {
-    pub(super) segment: u64,
-    pub(super) position: u64,
-    pub(super) sequence: u64,
-    /// The sequence to be read next, for which this is a hint.
+    pub(super) log: u64,
     pub(super) next: u64,
+    /// Base of the segment.
+    pub(super) segment: u64,
+    pub(super) place: HintPlace,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum HintPlace {
+    /// The batch that has the sequence: its position, and the first sequence in it.
+    Batch { position: u64, sequence: u64 },
+    /// Of a partition; where in the segment is for its index to say.
+    Partition(u32),
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     sequence: u64,
+    /// In words.
     at: u32,
+    /// In bytes.
     len: u32,
 }
 
@@ -85,7 +95,7 @@ impl Records {
     #[inline]
     pub(super) fn mark(&mut self, sequence: u64, at: usize, len: usize) {
         debug_assert!(at.is_multiple_of(8) && at + len <= self.used, "inside, and aligned");
-        self.entries.push(Entry { sequence, at: at as u32, len: len as u32 });
+        self.entries.push(Entry { sequence, at: (at / 8) as u32, len: len as u32 });
     }
 
     /// Says where the next read goes on: a sequence, or an offset in the partition that was read.
@@ -98,13 +108,14 @@ impl Records {
         self.next
     }
 
-    /// Keeps the hint for the next read. Emptying the buffer does not lose it.
-    pub(super) fn set_hint(&mut self, hint: Option<Hint>) {
-        self.hint = hint;
+    /// Keeps a hint for the next read. Emptying the buffer does not lose it.
+    pub(super) fn set_hint(&mut self, hint: Hint) {
+        self.hint = Some(hint);
     }
 
-    pub(super) fn hint(&self) -> Option<Hint> {
-        self.hint
+    /// The hint for a read of `log` from `next` on, if there is one.
+    pub(super) fn hint(&self, log: u64, next: u64) -> Option<Hint> {
+        self.hint.filter(|hint| (hint.log, hint.next) == (log, next))
     }
 
     /// How many records there are.
@@ -121,7 +132,7 @@ impl Records {
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (u64, StoredRecord<'_>)> {
         let bytes = self.filled();
         self.entries.iter().map(|entry| {
-            let bytes = &bytes[entry.at as usize..][..entry.len as usize];
+            let bytes = &bytes[entry.at as usize * 8..][..entry.len as usize];
             (entry.sequence, StoredRecord::marked(bytes))
         })
     }

@@ -11,23 +11,24 @@
 //!   is damage: it stays as it is. The rest is a torn end: it is copied aside and cut off, with all
 //!   that follows it, also if that verifies.
 //! - Sequences and offsets that may have been seen and are lost are given up, not given out again.
-//!   After a mere kill nothing is lost, and nothing given up, if the file is the same with the
-//!   cache dropped as it was before: a failed sync leaves bytes that are in the cache alone.
+//!   After a mere kill that is at most what the operating system has in memory: where that ends is
+//!   written down before it is dropped. So nothing is given up, unless a failed sync has left bytes
+//!   that are in memory alone.
 //!
 //! A crash at any step leaves what the next attempt treats the same.
 
 use super::batch::Kind;
 use super::commit::{Commit, Mark};
 use super::error::{Damage, StoreError};
-use super::index::PartitionRow;
 use super::options::OnDamage;
 use super::sabotage::sabotaged;
 use super::scan::{self, Scan, Stop};
 use super::segment::{
-    BadHeader, Extent, FIRST_BATCH, SEGMENT_HEADER, Segment, SegmentHeader, base_of_name, log_path,
+    BadHeader, Extent, FIRST_BATCH, SEGMENT_HEADER, Segment, SegmentHeader, base_of_digits,
+    base_of_name, index_path, log_path, torn_of_name, torn_path,
 };
 use super::segments::Segments;
-use super::superblock::{FRONTIER_STEP, State, Superblock};
+use super::superblock::{FRONTIER_STEP, SharedSuperblock, State, Superblock};
 use super::writer::{Before, Home, Tail, Writer, create_segment};
 use crate::fs::{FsFile, OpenHow, read_full_at, write_all_at};
 use crate::message::RECORD_HEADER;
@@ -70,16 +71,25 @@ struct Scanned {
 /// Opens the log, or makes it.
 pub(crate) fn open(home: &Home) -> Result<Opened, StoreError> {
     let (fs, dir) = (&*home.fs, &*home.dir);
-    match fs.create_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        outcome => outcome?,
+    if home.is_new {
+        match fs.create_dir(dir) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            outcome => outcome?,
+        }
     }
     fs.sync_dir(Path::new(""))?;
-    fs.sync_dir(dir)?;
+    match fs.sync_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(damaged_file(home, "", 0));
+        }
+        outcome => outcome?,
+    }
     let mut bases = list(home)?;
     let superblock = match Superblock::open(fs, dir, home.id, home.shard as u32) {
         Ok(Some(superblock)) => superblock,
-        Ok(None) if bases.is_empty() => Superblock::create(fs, dir, home.id, home.shard as u32)?,
+        Ok(None) if bases.is_empty() && home.is_new => {
+            Superblock::create(fs, dir, home.id, home.shard as u32)?
+        }
         Ok(None) => return Err(damaged_file(home, "superblock", 0)),
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             return Err(damaged_file(home, "superblock", 0));
@@ -93,30 +103,43 @@ pub(crate) fn open(home: &Home) -> Result<Opened, StoreError> {
     {
         return Err(damaged_file(home, "", state.low));
     }
-    let cached_end = (state.boot != 0 && state.boot == home.options.boot).then_some(0);
-    let mut recovery =
-        Attempt { home, superblock, headers: vec![], scanned: VecDeque::new(), cached_end };
+    let mut recovery = Attempt { home, superblock, headers: vec![], scanned: VecDeque::new() };
     recovery.read_headers(&bases)?;
-    if let Err(error) = recovery.scan_back() {
-        // The next attempt must not take the silence of a sync that failed once for success.
-        let _ = recovery.superblock.store(State { clean: false, boot: 0, ..state });
-        return Err(error);
+    if !state.clean && state.frontier > 0 {
+        recovery.note_end()?;
     }
+    recovery.scan_back()?;
     recovery.finish()
 }
 
-/// Bases of the segments, in order. Takes away files that never got a name that counts.
+/// Bases of the segments, in order. Takes away files that never got a name that counts, indexes
+/// without a segment, and the oldest of the ends that were cut off.
 fn list(home: &Home) -> Result<Vec<u64>, StoreError> {
-    let mut bases = vec![];
+    /// Ends that were cut off and stay, for who wants to look at them.
+    const TORN: usize = 8;
+    let (mut bases, mut indexes, mut torn) = (vec![], vec![], vec![]);
     for entry in home.fs.list(&home.dir)? {
         let name = entry.name.to_string_lossy();
         if let Some(base) = base_of_name(&name) {
             bases.push(base);
         } else if name.ends_with(".log.tmp") || name == "superblock.tmp" {
             home.fs.remove(&home.dir.join(&*name))?;
+        } else if let Some(base) = name.strip_suffix(".idx").and_then(base_of_digits) {
+            indexes.push(base);
+        } else if let Some(of) = torn_of_name(&name) {
+            torn.push(of);
         }
     }
     bases.sort_unstable();
+    indexes.retain(|base| bases.binary_search(base).is_err());
+    torn.sort_unstable();
+    torn.truncate(torn.len().saturating_sub(TORN));
+    let indexes = indexes.into_iter().map(|base| index_path(&home.dir, base));
+    let torn = torn.into_iter().map(|(epoch, base)| torn_path(&home.dir, base, epoch));
+    for path in indexes.chain(torn) {
+        // It will be tried again.
+        let _ = home.fs.remove(&path);
+    }
     Ok(bases)
 }
 
@@ -126,7 +149,7 @@ fn remove_expired(home: &Home, bases: &mut Vec<u64>, low: u64) -> Result<(), Sto
     for base in bases.drain(..expired) {
         let path = log_path(&home.dir, base);
         home.fs.remove(&path)?;
-        let _ = home.fs.remove(&path.with_extension("idx"));
+        let _ = home.fs.remove(&index_path(&home.dir, base));
     }
     if expired > 0 {
         home.fs.sync_dir(&home.dir)?;
@@ -150,9 +173,6 @@ struct Attempt<'a> {
     headers: Vec<(SegmentHeader, u64)>,
     /// The last ones of them.
     scanned: VecDeque<Scanned>,
-    /// Where the log ends as the operating system has it in memory, if it was not booted since: so
-    /// it has all that it was given.
-    cached_end: Option<u64>,
 }
 
 impl Attempt<'_> {
@@ -179,6 +199,25 @@ impl Attempt<'_> {
         Ok(())
     }
 
+    /// In the boot in which the log was open, the operating system still has what it was given:
+    /// notes durably where that ends. No sequence behind it was given away.
+    fn note_end(&mut self) -> Result<(), StoreError> {
+        let home = self.home;
+        let state = self.superblock.state();
+        if state.boot == 0 || state.boot != home.options.boot {
+            return Ok(());
+        }
+        let mut frontier = state.frontier;
+        if let Some((header, _)) = self.headers.last() {
+            let file = home.fs.open(&log_path(&home.dir, header.base), OpenHow::Read)?;
+            let scan = scan::segment(&*file, header)?;
+            if scan.stop != Stop::Changed {
+                frontier = frontier.min(scan.last_sequence);
+            }
+        }
+        Ok(self.superblock.store(State { boot: 0, frontier, ..state })?)
+    }
+
     /// Scans from the last segment back to the first one that is known to have been durable up to
     /// some place in it.
     fn scan_back(&mut self) -> Result<(), StoreError> {
@@ -187,9 +226,6 @@ impl Attempt<'_> {
             let path = log_path(&self.home.dir, header.base);
             let file: Arc<dyn FsFile> = Arc::from(self.home.fs.open(&path, OpenHow::ReadWrite)?);
             if !state.clean {
-                if let Some(end) = &mut self.cached_end {
-                    *end = scan::segment(&*file, header)?.sequence.max(*end);
-                }
                 if !sabotaged("recovery_sync") {
                     file.sync_data()?;
                 }
@@ -240,13 +276,16 @@ impl Attempt<'_> {
         let first_unsynced =
             all.len().checked_sub(self.scanned.len().max(1)).map_or(0, |first| all[first].base());
         let segments = Segments::new(all, first_unsynced);
+        let superblock = SharedSuperblock::new(self.superblock);
         let mut writer = Writer {
             extent: last.extent(),
             allocated: file.len()?,
             active: last,
             file,
             tails,
-            superblock: self.superblock,
+            superblock,
+            epoch: state.epoch + 1,
+            frontier: state.frontier,
             refusal: None,
         };
         // No waiter knows of it yet.
@@ -273,7 +312,8 @@ impl Attempt<'_> {
         let mark = writer.mark();
         let gives_up_places = self.home.options.gives_up_places();
         let frontier = if gives_up_places { next + FRONTIER_STEP } else { 0 };
-        writer.superblock.store(State {
+        writer.frontier = frontier;
+        writer.superblock.update(|state| State {
             epoch: state.epoch + 1,
             clean: false,
             boot: self.home.options.boot,
@@ -331,14 +371,14 @@ impl Attempt<'_> {
     fn cut(&mut self, at: usize, report: &mut Recovery) -> Result<(), StoreError> {
         let home = self.home;
         let epoch = self.superblock.state().epoch + 1;
-        let aside = |base: u64| log_path(&home.dir, base).with_extension(format!("{epoch}.torn"));
+        let aside = |base: u64| torn_path(&home.dir, base, epoch);
         while self.scanned.len() > at + 1 {
             let dropped = self.scanned.pop_back().expect("more than one");
             let (header, _) = self.headers.pop().expect("as many as were scanned");
             let path = log_path(&home.dir, header.base);
             home.fs.rename(&path, &aside(header.base))?;
             home.fs.sync_dir(&home.dir)?;
-            let _ = home.fs.remove(&path.with_extension("idx"));
+            let _ = home.fs.remove(&index_path(&home.dir, header.base));
             report.torn_bytes += dropped.scan.position - FIRST_BATCH;
         }
         let (header, file_len) = self.headers.last_mut().expect("there is one that is torn");
@@ -400,8 +440,7 @@ impl Attempt<'_> {
     fn next_sequence(&self, end: u64, report: &mut Recovery) -> u64 {
         let state = self.superblock.state();
         let mut next = end.max(state.low);
-        let is_kept = self.cached_end.is_some_and(|cached| cached <= end);
-        if !state.clean && !is_kept {
+        if !state.clean {
             next = next.max(state.frontier);
         }
         if let Some(scanned) = self.scanned.back().filter(|scanned| is_damaged(scanned)) {
@@ -424,19 +463,32 @@ impl Attempt<'_> {
         all: &[Arc<Segment>],
         given_up: u64,
     ) -> Result<AHashMap<u32, Tail>, StoreError> {
-        let mut tails: AHashMap<u32, (Tail, u64)> = AHashMap::new();
+        let mut tails: AHashMap<u32, Found> = AHashMap::new();
         for segment in all {
             let (home, gaps) = (segment.base(), segment.header.given_up);
-            for PartitionRow { partition, next_offset, .. } in segment.read_table(&*self.home.fs)? {
-                tails.insert(partition, (Tail { next: next_offset, home }, gaps));
+            for row in segment.read_table(&*self.home.fs)? {
+                let first = (row.bytes > 0).then_some(row.first_offset);
+                let known = tails.get(&row.partition).and_then(|found| found.first);
+                let found = Found { first: known.or(first), next: row.next_offset, home, gaps };
+                tails.insert(row.partition, found);
             }
         }
         let gaps = all.last().map_or(0, |last| last.header.given_up) + given_up;
-        let settled = tails.into_iter().map(|(partition, (tail, before))| {
-            (partition, Tail { next: tail.next + (gaps - before), ..tail })
+        let settled = tails.into_iter().map(|(partition, found)| {
+            let next = found.next + (gaps - found.gaps);
+            (partition, Tail { first: found.first.unwrap_or(next), next, home: found.home })
         });
         Ok(settled.collect())
     }
+}
+
+/// What the segments say of a partition.
+struct Found {
+    first: Option<u64>,
+    next: u64,
+    home: u64,
+    /// Sequences that had been given up when the segment that says so was made.
+    gaps: u64,
 }
 
 fn is_damaged(scanned: &Scanned) -> bool {

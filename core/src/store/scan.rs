@@ -20,18 +20,26 @@ pub(crate) struct Window<'a> {
     bytes: Vec<u8>,
     /// Position of the first byte.
     at: u64,
+    /// Bytes to be read at once, if no more are asked for.
+    at_once: usize,
 }
 
 impl<'a> Window<'a> {
+    /// For who reads all of it.
     pub(crate) fn new(file: &'a dyn FsFile) -> Self {
-        Self { file, bytes: vec![], at: 0 }
+        Self::reading(file, READ)
+    }
+
+    /// For who reads so many bytes at once.
+    pub(crate) fn reading(file: &'a dyn FsFile, at_once: usize) -> Self {
+        Self { file, bytes: vec![], at: 0, at_once }
     }
 
     /// `len` bytes from `position` on, or fewer where the file ends.
     pub(crate) fn get(&mut self, position: u64, len: usize) -> io::Result<&[u8]> {
         let end = self.at + self.bytes.len() as u64;
         if position < self.at || position + len as u64 > end {
-            self.bytes.resize(len.max(READ), 0);
+            self.bytes.resize(len.max(self.at_once), 0);
             let read = read_full_at(self.file, &mut self.bytes, position)?;
             self.bytes.truncate(read);
             self.at = position;

@@ -12,7 +12,7 @@
 
 use super::batch::{agree, checksum};
 use super::error::StoreError;
-use super::index::{IndexOf, SegmentIndex};
+use super::index::{IndexOf, PartitionRow, SegmentIndex};
 use super::record::{long, word};
 use super::sabotage::sabotaged;
 use super::scan;
@@ -219,21 +219,20 @@ impl Segment {
                 return Ok(ask(index));
             }
             // Two threads may do this at once; the first one's stays.
-            let index = self.make_index(fs)?;
+            let (index, _) = self.make_index(fs)?;
             self.lock().index.get_or_insert(index);
         }
     }
 
-    fn make_index(&self, fs: &dyn Fs) -> Result<SegmentIndex, StoreError> {
+    /// The index, and whether the file beside the segment has it.
+    fn make_index(&self, fs: &dyn Fs) -> Result<(SegmentIndex, bool), StoreError> {
         if let Some(index) = self.load_index(fs)? {
-            return Ok(index);
+            return Ok((index, true));
         }
         let file = self.file(fs)?;
         let (index, is_whole) = scan::index(&*file, &self.header, self.extent().position)?;
-        if is_whole {
-            self.save_index(fs, &index);
-        }
-        Ok(index)
+        let is_saved = is_whole && self.save_index(fs, &index);
+        Ok((index, is_saved))
     }
 
     fn index_of(&self) -> IndexOf {
@@ -249,21 +248,29 @@ impl Segment {
     }
 
     /// What it holds of each partition, with as little reading as can be.
-    pub(crate) fn read_table(
-        &self,
-        fs: &dyn Fs,
-    ) -> Result<Vec<super::index::PartitionRow>, StoreError> {
-        if self.lock().index.is_none()
-            && let Ok(file) = fs.open(&self.index_path(), OpenHow::Read)
+    pub(crate) fn read_table(&self, fs: &dyn Fs) -> Result<Vec<PartitionRow>, StoreError> {
+        if let Some(index) = &self.lock().index {
+            return Ok(index.partitions().collect());
+        }
+        if let Ok(file) = fs.open(&self.index_path(), OpenHow::Read)
             && let Some(rows) = SegmentIndex::read_table(&*file, self.base(), self.index_of())?
         {
             return Ok(rows);
         }
-        self.with_index(fs, |index| index.partitions().collect())
+        let (index, is_saved) = self.make_index(fs)?;
+        let rows = index.partitions().collect();
+        if is_saved {
+            // All segments are asked for their tables: they cannot all stay open.
+            self.close();
+        } else {
+            self.lock().index.get_or_insert(index);
+        }
+        Ok(rows)
     }
 
-    /// Writes the index of a sealed segment beside it. A cache: nobody is told of a failure.
-    pub(crate) fn save_index(&self, fs: &dyn Fs, index: &SegmentIndex) {
+    /// Writes the index of a sealed segment beside it, and says whether it could. Nobody needs to be
+    /// told: it is a cache.
+    pub(crate) fn save_index(&self, fs: &dyn Fs, index: &SegmentIndex) -> bool {
         let path = self.index_path();
         let bytes = index.encode(self.index_of());
         let write = || {
@@ -275,6 +282,7 @@ impl Segment {
         if written.is_err() {
             let _ = fs.remove(&path);
         }
+        written.is_ok()
     }
 
     /// The same with the index in memory.
@@ -314,10 +322,31 @@ pub(crate) fn log_path(dir: &Path, base: u64) -> PathBuf {
     dir.join(format!("{base:020}.log"))
 }
 
+/// The file of its index.
+pub(crate) fn index_path(dir: &Path, base: u64) -> PathBuf {
+    dir.join(format!("{base:020}.idx"))
+}
+
+/// The file that keeps its end, which was cut off when the shard was opened as `epoch`.
+pub(crate) fn torn_path(dir: &Path, base: u64, epoch: u32) -> PathBuf {
+    dir.join(format!("{base:020}.{epoch}.torn"))
+}
+
 /// The base of the segment that a file of this name is, if it is one.
 pub(crate) fn base_of_name(name: &str) -> Option<u64> {
-    let digits = name.strip_suffix(".log").filter(|digits| digits.len() == 20)?;
-    digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?
+    base_of_digits(name.strip_suffix(".log")?)
+}
+
+/// Epoch and base of a file with an end that was cut off, if it is one.
+pub(crate) fn torn_of_name(name: &str) -> Option<(u32, u64)> {
+    let (base, epoch) = name.strip_suffix(".torn")?.split_once('.')?;
+    Some((epoch.parse().ok()?, base_of_digits(base)?))
+}
+
+/// The base that these digits are, as they stand in the names of files.
+pub(crate) fn base_of_digits(digits: &str) -> Option<u64> {
+    let is_base = digits.len() == 20 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_base.then(|| digits.parse().ok())?
 }
 
 #[cfg(test)]
@@ -372,5 +401,10 @@ mod tests {
         assert_eq!(base("99.log"), None);
         assert_eq!(base("0000000000000000+099.log"), None);
         assert_eq!(base("99999999999999999999.log"), None);
+        let dir = Path::new("d");
+        let name = |path: PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
+        assert_eq!(torn_of_name(&name(torn_path(dir, 7, 3))), Some((3, 7)));
+        assert_eq!(torn_of_name("00000000000000000007.torn"), None);
+        assert_eq!(torn_of_name("7.3.torn"), None);
     }
 }

@@ -40,6 +40,13 @@ impl Segments {
         self.lock().all.iter().cloned().collect()
     }
 
+    /// Those that begin at `base` or later.
+    pub(crate) fn from(&self, base: u64) -> Vec<Arc<Segment>> {
+        let inside = self.lock();
+        let first = inside.all.partition_point(|segment| segment.base() < base);
+        inside.all.range(first..).cloned().collect()
+    }
+
     /// Sequence of the oldest record.
     pub(crate) fn low(&self) -> u64 {
         self.lock().all.front().map_or(0, |segment| segment.base())

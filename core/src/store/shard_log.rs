@@ -3,6 +3,7 @@
 use super::batch::Kind;
 use super::commit::{Commit, Mark};
 use super::error::StoreError;
+use super::index::PartitionRow;
 use super::options::SyncPolicy;
 use super::plan::Group;
 use super::reader;
@@ -14,7 +15,7 @@ use super::sabotage::sabotaged;
 use super::scan::{self, Window};
 use super::segment::{FIRST_BATCH, Segment};
 use super::segments::Segments;
-use super::superblock::State;
+use super::superblock::{SharedSuperblock, State};
 use super::writer::{Home, Tail, Writer, poisoned};
 use super::{Bounds, PartitionBounds};
 use crate::sync::Mutex;
@@ -28,16 +29,21 @@ pub(crate) struct ShardLog {
     writer: Mutex<Writer>,
     commit: Commit,
     segments: Segments,
+    superblock: SharedSuperblock,
     /// Per partition, the oldest offset that has not expired, where that is not the oldest one.
     lows: Mutex<Arc<AHashMap<u32, u64>>>,
+    /// Held by who lets records expire, so that nobody who appends has to wait for that.
+    retaining: Mutex<()>,
     recovery: Recovery,
 }
 
 impl ShardLog {
     pub(crate) fn open(home: Home) -> Result<Self, StoreError> {
-        let Opened { writer, segments, commit, report } = recovery::open(&home)?;
+        let Opened { writer, segments, commit, report: recovery } = recovery::open(&home)?;
+        let superblock = writer.superblock.clone();
         let writer = Mutex::new(writer);
-        Ok(Self { home, writer, commit, segments, lows: Mutex::default(), recovery: report })
+        let (lows, retaining) = (Mutex::default(), Mutex::default());
+        Ok(Self { home, writer, commit, segments, superblock, lows, retaining, recovery })
     }
 
     pub(crate) fn recovery(&self) -> &Recovery {
@@ -61,8 +67,20 @@ impl ShardLog {
     }
 
     fn sync_to(&self, upto: Mark) -> Result<Mark, StoreError> {
-        let sync = || self.segments.sync(&*self.home.fs);
+        let sync = || {
+            let outcome = self.segments.sync(&*self.home.fs);
+            if outcome.is_err() {
+                self.note_loss();
+            }
+            outcome
+        };
         self.commit.sync(upto, sync).map_err(StoreError::Poisoned)
+    }
+
+    /// Notes that what the operating system has in memory is not what the disk has, as well as can
+    /// be: whoever opens the log next need not find that out.
+    fn note_loss(&self) {
+        let _ = self.superblock.update(|state| State { boot: 0, ..state });
     }
 
     pub(crate) fn bounds(&self) -> Bounds {
@@ -72,20 +90,10 @@ impl ShardLog {
     }
 
     pub(crate) fn partitions(&self) -> Vec<PartitionBounds> {
-        let mut lows: AHashMap<u32, u64> = AHashMap::new();
-        for segment in self.segments.all() {
-            // A segment that cannot be read has nothing to offer.
-            for row in segment.read_table(&*self.home.fs).unwrap_or_default() {
-                if row.bytes > 0 {
-                    lows.entry(row.partition).or_insert(row.first_offset);
-                }
-            }
-        }
         let expired = self.expired();
         let writer = self.writer();
         let bounds = writer.tails.iter().map(|(&partition, tail)| {
-            let low = lows.get(&partition).copied().unwrap_or(tail.next);
-            let low = low.max(expired.get(&partition).copied().unwrap_or(0));
+            let low = tail.first.max(expired.get(&partition).copied().unwrap_or(0));
             PartitionBounds { partition, low, next: tail.next }
         });
         bounds.collect()
@@ -119,27 +127,13 @@ impl ShardLog {
         into: &mut Records,
     ) -> Result<(), StoreError> {
         let tail = self.writer().tails.get(&partition).copied();
-        let Some(Tail { next, .. }) = tail else { return Err(StoreError::Unknown) };
-        let mut low = self.expired().get(&partition).copied().unwrap_or(0);
-        if low == 0 {
-            low = self.oldest_offset(partition)?.unwrap_or(next);
-        }
+        let Some(Tail { first, next, .. }) = tail else { return Err(StoreError::Unknown) };
+        let low = first.max(self.expired().get(&partition).copied().unwrap_or(0));
         if offsets.start < low {
             return Err(StoreError::Expired { low });
         }
         let offsets = offsets.start..offsets.end.min(next).max(offsets.start);
         reader::partition(&self.home, &self.segments, partition, offsets, max_bytes, into)
-    }
-
-    fn oldest_offset(&self, partition: u32) -> Result<Option<u64>, StoreError> {
-        for segment in self.segments.all() {
-            let row = segment.with_index(&*self.home.fs, |index| index.partition(partition))?;
-            self.segments.used(&segment);
-            if let Some(row) = row.filter(|row| row.bytes > 0) {
-                return Ok(Some(row.first_offset));
-            }
-        }
-        Ok(None)
     }
 
     /// The first sequence published at or after `time_us`.
@@ -186,30 +180,32 @@ impl ShardLog {
         now_us: u64,
         retention: &dyn Fn(u32) -> Retention,
     ) -> Result<Retained, StoreError> {
-        let nexts: AHashMap<u32, u64> =
-            self.writer().tails.iter().map(|(&partition, tail)| (partition, tail.next)).collect();
-        let mut keeps: AHashMap<u32, Keep> = AHashMap::new();
-        let mut oldest: AHashMap<u32, u64> = AHashMap::new();
+        let _retaining = self.retaining.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let tails = self.writer().tails.clone();
         let segments = self.segments.all();
-        let mut removable = vec![];
-        for (at, segment) in segments.iter().enumerate().rev() {
+        let tables = segments.iter().map(|segment| segment.read_table(&*self.home.fs));
+        let tables: Vec<Vec<PartitionRow>> = tables.collect::<Result<_, _>>()?;
+        let mut keeps: AHashMap<u32, Keep> = AHashMap::new();
+        // The last one is being written, or will be.
+        let mut removable = tables.len() - 1;
+        for (at, table) in tables.iter().enumerate().rev() {
             let mut is_wanted = false;
-            for row in segment.read_table(&*self.home.fs)?.iter().filter(|row| row.bytes > 0) {
+            for row in table.iter().filter(|row| row.bytes > 0) {
                 let keep = keeps.entry(row.partition).or_insert_with(|| {
-                    let next = nexts.get(&row.partition).copied().unwrap_or(row.next_offset);
+                    let next = tails.get(&row.partition).map_or(row.next_offset, |tail| tail.next);
                     Keep::new(retention(row.partition), now_us, next)
                 });
                 is_wanted |= keep.keeps(row);
-                oldest.insert(row.partition, row.first_offset);
             }
-            // The last one is being written, or will be.
-            removable.push(!is_wanted && at + 1 < segments.len());
+            if is_wanted {
+                removable = removable.min(at);
+            }
         }
-        let count = removable.iter().rev().take_while(|&&removable| removable).count();
         let mut lows: AHashMap<u32, u64> = AHashMap::clone(&self.expired());
         let mut moved: Vec<(u32, u64)> = vec![];
         for (partition, keep) in keeps {
-            let before = lows.get(&partition).copied().unwrap_or(0).max(oldest[&partition]);
+            let first = tails.get(&partition).map_or(0, |tail| tail.first);
+            let before = lows.get(&partition).copied().unwrap_or(0).max(first);
             if keep.low > before {
                 lows.insert(partition, keep.low);
                 moved.push((partition, keep.low));
@@ -217,40 +213,51 @@ impl ShardLog {
         }
         moved.sort_unstable();
         *self.lows() = Arc::new(lows);
-        let removed_bytes = match segments.get(count) {
-            Some(first_kept) if count > 0 => self.remove_below(first_kept.base())?,
+        let removed_bytes = match segments.get(removable) {
+            Some(first_kept) if removable > 0 => {
+                self.remove_below(first_kept.base(), &tables, &tails)?
+            }
             _ => 0,
         };
         Ok(Retained { low: self.segments.low(), removed_bytes, lows: moved })
     }
 
     /// Removes the segments below `low`. First, durably, what must be known without them and that
-    /// they are to go; then the files.
-    fn remove_below(&self, low: u64) -> Result<u64, StoreError> {
+    /// they are to go; then the files. `tables` are those of all segments, in order, and `tails`
+    /// were taken before them.
+    fn remove_below(
+        &self,
+        low: u64,
+        tables: &[Vec<PartitionRow>],
+        tails: &AHashMap<u32, Tail>,
+    ) -> Result<u64, StoreError> {
         let mut writer = self.writer();
         writer.check(&self.commit)?;
-        let active = writer.active.base();
-        let silent = writer.tails.iter().filter(|(_, tail)| tail.home < low);
-        let silent: Vec<(u32, u64)> = silent.map(|(&id, tail)| (id, tail.next)).collect();
-        if !silent.is_empty() && !sabotaged("carry_tails") {
-            let body = scan::encode_tails(silent.iter().copied());
-            writer.write_control(Kind::Tails, &body, &self.home, &self.commit)?;
-            for (partition, next) in silent {
-                writer.tails.insert(partition, Tail { next, home: active });
-            }
-            if !sabotaged("carry_sync") {
-                self.sync_to(writer.mark())?;
-            }
+        if !sabotaged("carry_tails") {
+            writer.carry_tails(low, &self.home, &self.commit)?;
         }
-        let state = writer.superblock.state();
+        let mark = writer.mark();
+        // Syncs take their time: nobody who appends waits for them.
+        drop(writer);
+        if !sabotaged("carry_sync") {
+            self.sync_to(mark)?;
+        }
         if !sabotaged("low_first") {
-            writer
-                .superblock
-                .store(State { low, ..state })
+            self.superblock
+                .update(|state| State { low, ..state })
                 .map_err(|error| poisoned(&self.commit, "superblock", &error))?;
         }
-        drop(writer);
         let removed = self.segments.remove_below(low);
+        let (gone, kept) = tables.split_at(removed.len());
+        let mut writer = self.writer();
+        writer.forget_removed(gone, kept, tails);
+        // What is not there any more, nobody need pass over.
+        let mut lows = AHashMap::clone(&self.expired());
+        lows.retain(|partition, low| {
+            writer.tails.get(partition).is_some_and(|tail| tail.first < *low)
+        });
+        drop(writer);
+        *self.lows() = Arc::new(lows);
         let mut bytes = 0;
         for segment in &removed {
             bytes += segment.extent().position;
@@ -275,16 +282,16 @@ impl ShardLog {
         if is_old && writer.extent.sequence > writer.active.base() {
             writer.roll(&self.home, &self.segments, &self.commit)?;
         }
+        drop(writer);
         let (written, durable) = self.commit.marks();
-        let checkpoint = (durable.segment, durable.position);
-        let state = writer.superblock.state();
-        if written == durable && state.checkpoint != checkpoint {
-            writer
-                .superblock
-                .store(State { checkpoint, ..state })
-                .map_err(|error| poisoned(&self.commit, "superblock", &error))?;
+        if written != durable {
+            return Ok(());
         }
-        Ok(())
+        let checkpoint = (durable.segment, durable.position);
+        self.superblock
+            // Closed meanwhile, it says more.
+            .update(|state| if state.clean { state } else { State { checkpoint, ..state } })
+            .map_err(|error| poisoned(&self.commit, "superblock", &error))
     }
 
     /// Syncs, and notes that everything is there. Nothing can be appended afterwards.
@@ -295,17 +302,13 @@ impl ShardLog {
         }
         let mark = writer.mark();
         if let Err(error) = writer.check(&self.commit).and_then(|()| self.sync_to(mark)) {
-            // What the operating system has in memory is not what the disk has.
-            let state = writer.superblock.state();
-            let _ = writer.superblock.store(State { boot: 0, ..state });
+            self.note_loss();
             return Err(error);
         }
         writer.refusal = Some(StoreError::Closed);
-        let state = writer.superblock.state();
         let checkpoint = (mark.segment, mark.position);
-        writer
-            .superblock
-            .store(State { clean: true, checkpoint, ..state })
+        self.superblock
+            .update(|state| State { clean: true, checkpoint, ..state })
             .map_err(|error| poisoned(&self.commit, "superblock", &error))
     }
 

@@ -9,8 +9,10 @@ use super::record::{long, word};
 use super::sabotage::sabotaged;
 use super::segment::StoreId;
 use crate::fs::{Fs, FsFile, OpenHow, read_full_at, write_all_at};
+use crate::sync::Mutex;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"SLIPSUP1";
 /// A slot is one sector; they are a page apart, so that no write touches both.
@@ -173,6 +175,23 @@ pub(super) fn decode(bytes: &[u8; SLOT], id: StoreId, shard: u32) -> Option<(u64
         };
         (long(bytes, 8), state)
     })
+}
+
+/// The superblock of an open shard: whoever has something to note syncs it while others append.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedSuperblock(Arc<Mutex<Superblock>>);
+
+impl SharedSuperblock {
+    pub(crate) fn new(superblock: Superblock) -> Self {
+        Self(Arc::new(Mutex::new(superblock)))
+    }
+
+    /// Replaces what it says by what `change` makes of it; durable when this returns.
+    pub(crate) fn update(&self, change: impl FnOnce(State) -> State) -> io::Result<()> {
+        let mut superblock = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let state = change(superblock.state);
+        if state == superblock.state { Ok(()) } else { superblock.store(state) }
+    }
 }
 
 impl std::fmt::Debug for Superblock {

@@ -7,20 +7,25 @@ use super::batch::{BatchHeader, HEADER, Kind, checksum};
 use super::commit::{Commit, Mark};
 use super::entropy::Entropy;
 use super::error::StoreError;
-use super::index::Touch;
+use super::index::{PartitionRow, Touch};
 use super::options::Options;
 use super::plan::{Group, Plan};
 use super::sabotage::sabotaged;
 use super::scan;
 use super::segment::{Extent, Segment, SegmentHeader, StoreId};
 use super::segments::Segments;
-use super::superblock::{FRONTIER_STEP, Superblock};
+use super::superblock::{FRONTIER_STEP, SharedSuperblock, State};
 use crate::clock::Clock;
 use crate::fs::{Fs, FsFile, write_all_at};
 use ahash::AHashMap;
 use std::io::{self, IoSlice};
 use std::path::PathBuf;
 use std::sync::Arc;
+
+/// The most bytes of a group: positions in a segment, whose length it may add to, have 32 bits.
+const MAX_GROUP: usize = 1 << 30;
+/// The most partitions in one batch that carries their tails.
+const MAX_TAILS: usize = 1 << 16;
 
 /// Where a shard's log lives, and what it was told.
 pub(crate) struct Home {
@@ -29,14 +34,20 @@ pub(crate) struct Home {
     pub(crate) dir: PathBuf,
     pub(crate) id: StoreId,
     pub(crate) shard: usize,
+    /// Whether the shard may not have been made yet.
+    pub(crate) is_new: bool,
     pub(crate) options: Options,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
+    /// Random: tells this log, as it is open now, from all others.
+    pub(crate) log: u64,
 }
 
 /// How far a partition has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Tail {
+    /// The oldest offset that a segment has; the next one, if none has any.
+    pub(crate) first: u64,
     /// The offset that its next record has.
     pub(crate) next: u64,
     /// Base of the segment that tells so.
@@ -50,17 +61,16 @@ pub(crate) struct Writer {
     /// Bytes of the file that are reserved on the disk.
     pub(super) allocated: u64,
     pub(super) tails: AHashMap<u32, Tail>,
-    pub(super) superblock: Superblock,
+    pub(super) superblock: SharedSuperblock,
+    pub(super) epoch: u32,
+    /// As the superblock has it: no sequence from here on was ever given away.
+    pub(super) frontier: u64,
     /// Why nothing can be appended, though nothing failed: the end of the log is damaged, or it
     /// was closed.
     pub(super) refusal: Option<StoreError>,
 }
 
 impl Writer {
-    fn epoch(&self) -> u32 {
-        self.superblock.state().epoch
-    }
-
     /// Where the log is, as the waiters know it.
     pub(super) fn mark(&self) -> Mark {
         let Extent { position, sequence, .. } = self.extent;
@@ -91,8 +101,8 @@ impl Writer {
             return Err(StoreError::InvalidGroup("it does not begin where the log ends"));
         }
         let bytes: usize = group.parts.iter().map(|part| part.len()).sum();
-        if u32::try_from(bytes).is_err() {
-            return Err(StoreError::InvalidGroup("more than 4 GiB at once"));
+        if bytes > MAX_GROUP {
+            return Err(StoreError::InvalidGroup("more than 1 GiB at once"));
         }
         if self.extent.sealed
             || self.extent.sequence > self.active.base()
@@ -100,7 +110,7 @@ impl Writer {
         {
             self.roll(home, segments, commit)?;
         }
-        let plan = Plan::new(group, self.epoch(), self.active.header.salt)?;
+        let plan = Plan::new(group, self.epoch, self.active.header.salt)?;
         if plan.records == 0 {
             return Ok(());
         }
@@ -139,8 +149,9 @@ impl Writer {
                 return Err(StoreError::InvalidGroup("a record is of another offset"));
             }
             undo.push((touch.partition, tail));
+            let first = tail.map_or(touch.first_offset, |tail| tail.first);
             let next = touch.first_offset + u64::from(touch.count);
-            self.tails.insert(touch.partition, Tail { next, home });
+            self.tails.insert(touch.partition, Tail { first, next, home });
         }
         Ok(undo)
     }
@@ -162,14 +173,15 @@ impl Writer {
         home: &Home,
         commit: &Commit,
     ) -> Result<(), StoreError> {
-        let state = self.superblock.state();
-        if !home.options.gives_up_places() || end <= state.frontier || sabotaged("frontier") {
+        if !home.options.gives_up_places() || end <= self.frontier || sabotaged("frontier") {
             return Ok(());
         }
         let frontier = end + FRONTIER_STEP;
         self.superblock
-            .store(super::superblock::State { frontier, ..state })
-            .map_err(|error| poisoned(commit, "superblock", &error))
+            .update(|state| State { frontier, ..state })
+            .map_err(|error| poisoned(commit, "superblock", &error))?;
+        self.frontier = frontier;
+        Ok(())
     }
 
     fn write_plan(
@@ -215,7 +227,7 @@ impl Writer {
             record_count: 0,
             first_us: home.clock.unix_us(),
             max_delta_ms: 0,
-            epoch: self.epoch(),
+            epoch: self.epoch,
             durable_pos: self.durable_pos(commit),
             body_crc: checksum(salt, body),
         };
@@ -228,6 +240,54 @@ impl Writer {
         self.active.grow(self.extent, |index| scan::add_to_index(index, &header, position, body));
         commit.written(self.mark());
         Ok(())
+    }
+
+    /// Writes down where the partitions are of which only segments below `low` tell it.
+    pub(super) fn carry_tails(
+        &mut self,
+        low: u64,
+        home: &Home,
+        commit: &Commit,
+    ) -> Result<(), StoreError> {
+        let silent = self.tails.iter().filter(|(_, tail)| tail.home < low);
+        let silent: Vec<(u32, u64)> = silent.map(|(&id, tail)| (id, tail.next)).collect();
+        for tails in silent.chunks(MAX_TAILS) {
+            let body = scan::encode_tails(tails.iter().copied());
+            self.write_control(Kind::Tails, &body, home, commit)?;
+            let active = self.active.base();
+            for (partition, _) in tails {
+                if let Some(tail) = self.tails.get_mut(partition) {
+                    tail.home = active;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes where the partitions begin of which records were removed. Of all segments there were,
+    /// `removed` and `kept` are the tables; `before` are the tails before these were read.
+    pub(super) fn forget_removed(
+        &mut self,
+        removed: &[Vec<PartitionRow>],
+        kept: &[Vec<PartitionRow>],
+        before: &AHashMap<u32, Tail>,
+    ) {
+        let has_records = |row: &&PartitionRow| row.bytes > 0;
+        let mut firsts: AHashMap<u32, Option<u64>> = AHashMap::new();
+        firsts
+            .extend(removed.iter().flatten().filter(has_records).map(|row| (row.partition, None)));
+        for row in kept.iter().flatten().filter(has_records) {
+            if let Some(first) = firsts.get_mut(&row.partition) {
+                first.get_or_insert(row.first_offset);
+            }
+        }
+        for (partition, first) in firsts {
+            // Where none was kept, what has come since is what is there.
+            let first = first.or_else(|| before.get(&partition).map(|tail| tail.next));
+            if let (Some(tail), Some(first)) = (self.tails.get_mut(&partition), first) {
+                tail.first = first;
+            }
+        }
     }
 
     /// Writes `bytes` at the end. If that fails, nothing of them stays.
@@ -250,7 +310,7 @@ impl Writer {
         if end <= self.allocated {
             return Ok(());
         }
-        let ahead = self.allocated + options.preallocate_bytes;
+        let ahead = self.allocated.saturating_add(options.preallocate_bytes);
         let wanted = ahead.min(options.segment_bytes).max(end);
         let allocate = |to: u64| self.file.allocate(self.allocated, to - self.allocated);
         match allocate(wanted) {
@@ -312,7 +372,7 @@ impl Writer {
             given_up: self.active.header.given_up + (base - self.extent.sequence),
             damaged: self.extent.damaged,
         };
-        let segment = create_segment(home, base, before, self.epoch())?;
+        let segment = create_segment(home, base, before, self.epoch)?;
         self.file = segment.file(&*home.fs)?;
         self.extent = segment.extent();
         self.allocated = self.extent.position;
