@@ -2,7 +2,7 @@
 //!
 //! Each command is one file: `steps` (test), `tidy`, `header`, `abi`, `install`, `mutations`,
 //! `compare` (bench-compare), `python`, `tsan`, `store` (crash-sim, kill-loop, store-sweep,
-//! full-disk, sabotage).
+//! store-reopen, full-disk, sabotage).
 
 mod abi;
 mod compare;
@@ -33,6 +33,8 @@ cargo xtask crash-sim [--seeds N] [--first-seed S]
 cargo xtask kill-loop [--cycles N] [--dir DIR]
                                   kill -9 a real process that appends, N times for each policy
 cargo xtask store-sweep           every bit of a segment flipped, a fault at every call
+cargo xtask store-reopen [--mib N] [--dir DIR]
+                                  open a store of a GiB whose process was killed, five times
 cargo xtask full-disk             fill a small tmpfs and free it again, 20 times; needs root
 cargo xtask sabotage [--only STEP]
                                   leave out one step of the store at a time: those must notice
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         ["tsan"] => tsan::run(),
         ["crash-sim", options @ ..] => store::program("crash-sim", options),
         ["kill-loop", options @ ..] => store::program("kill-loop", options),
+        ["store-reopen", options @ ..] => store::program("reopen", options),
         ["store-sweep"] => store::sweep(),
         ["full-disk"] => store::full_disk(),
         ["sabotage"] => store::sabotage(None),

@@ -287,8 +287,12 @@ fn first_non_zero(window: &mut Window<'_>, from: u64, end: u64) -> io::Result<Op
         if bytes.is_empty() {
             return Ok(None);
         }
-        if let Some(first) = bytes.iter().position(|&byte| byte != 0) {
-            return Ok(Some(at + first as u64));
+        // By words: room that was reserved is megabytes of zeros.
+        let (words, rest) = bytes.as_chunks::<8>();
+        let zeros = words.iter().take_while(|word| **word == [0; 8]).count() * 8;
+        if zeros < words.len() * 8 || rest.iter().any(|&byte| byte != 0) {
+            let first = bytes[zeros..].iter().take_while(|&&byte| byte == 0).count();
+            return Ok(Some(at + (zeros + first) as u64));
         }
         at += bytes.len() as u64;
     }
