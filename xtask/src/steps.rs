@@ -67,7 +67,7 @@ const STEPS: &[Step] = &[
     step("tests and doc tests", None, tests),
     step("long contracts", None, |_| long()),
     step("store: sweeps", None, |_| store::sweep()),
-    step("store: crash-sim", None, |_| store::program("crash-sim", &["--seeds", "3000"])),
+    step("store: crash-sim", None, |_| store::program("crash-sim", &["--seeds", "20000"])),
     step("store: kill-loop", None, |_| store::program("kill-loop", &["--cycles", "200"])),
     step("benches, once each", None, |_| benches()),
     step("examples", None, |_| examples()),
