@@ -53,6 +53,7 @@ mod contain;
 #[cfg(not(slipring_loom))]
 mod dead_letter;
 mod dedup;
+mod dedup_window;
 #[cfg(not(slipring_loom))]
 mod durable;
 mod errands;
@@ -85,6 +86,7 @@ mod message;
 mod metrics;
 #[cfg(slipring_loom)]
 mod model;
+mod once;
 mod origin;
 mod outcome;
 mod overlay;
@@ -132,6 +134,8 @@ mod sync;
 mod table;
 mod tally;
 mod threads;
+#[cfg(not(slipring_loom))]
+mod ticket;
 mod topic;
 mod tree;
 mod trie;
@@ -174,7 +178,7 @@ pub use message::{Attributes, Message, MessageId, NewMessage, OwnedMessage};
 #[cfg(not(slipring_loom))]
 pub use metrics::{Metrics, ShardMetrics, SubscriptionMetrics, TopicMetrics};
 #[cfg(not(slipring_loom))]
-pub use publisher::{CommitError, Loan, Ticket, Topic};
+pub use publisher::{CommitError, Loan, Topic};
 #[cfg(not(slipring_loom))]
 pub use receipt::{BatchError, BatchReceipt, Receipt};
 #[cfg(not(slipring_loom))]
@@ -187,6 +191,8 @@ pub use subscribe::{
 };
 #[cfg(not(slipring_loom))]
 pub use subscription::{Batch, Iter, Subscription};
+#[cfg(not(slipring_loom))]
+pub use ticket::Ticket;
 pub use topic::{MAX_NAME_LEN_BYTES, MAX_NAME_SEGMENTS, Pattern, TopicName, validate_name};
 #[cfg(not(slipring_loom))]
 pub use worker::HandlerError;

@@ -418,6 +418,12 @@ pub(crate) fn write_claim(
     payload as usize - claim.at() as usize
 }
 
+/// The id of the message that was written into `claim`.
+pub(crate) fn claimed_id(claim: &Claim) -> Option<&str> {
+    // SAFETY: the claim's owner has written the head of a record, and keeps it.
+    unsafe { Record::at(claim.at() as usize) }.id()
+}
+
 /// # Safety
 /// `at` has room for the extension that `message` was measured for.
 #[cold]
