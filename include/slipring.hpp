@@ -779,6 +779,12 @@ class BrokerOptions {
         raw_.retention_bytes = bytes;
         return *this;
     }
+    // Topics that are created by publishing: see Broker::set_dedup_window. Default: none.
+    BrokerOptions &dedup_window(Nanoseconds window, std::uint64_t ids = 0) noexcept {
+        raw_.dedup_window_ns = detail::ns(window);
+        raw_.dedup_ids = ids;
+        return *this;
+    }
     // How many shards put messages in order independently of each other: 1 to 64. Default: 1, or as
     // many as the directory was made with, which is refused under another number.
     BrokerOptions &shards(std::uint32_t count) noexcept {
@@ -2127,12 +2133,22 @@ class Broker {
     }
 
     // Says how long messages of the topic `name` are kept in the directory from now on, and how
-    // many bytes (0: any number). Errors: not_utf8, no_such_topic, store, full, inside_filter,
-    // forked.
+    // many bytes (0: any number). Errors: not_utf8, no_such_topic, out_of_range (less than the dedup
+    // window), store, full, inside_filter, forked.
     Returns<void> set_retention(std::string_view name, Nanoseconds age,
                                 std::uint64_t bytes = 0) const {
         return detail::check(slipring_broker_set_retention(handle_.get(), name.data(), name.size(),
                                                            detail::ns(age), bytes));
+    }
+    // Says that a message is not stored again in the topic `name` if its id was published there
+    // less than `window` ago: its receipt is that of the first one, with `duplicate`. 0 stores
+    // everything, which is the default; 1 ms at least, and the topic's retention at most. `ids` is
+    // how many ids are known at most (0: any number); each costs about 100 bytes for as long as it
+    // counts. Errors: not_utf8, no_such_topic, out_of_range, store, full, inside_filter, forked.
+    Returns<void> set_dedup_window(std::string_view name, Nanoseconds window,
+                                   std::uint64_t ids = 0) const {
+        return detail::check(slipring_broker_set_dedup_window(
+            handle_.get(), name.data(), name.size(), detail::ns(window), ids));
     }
 
     // The topic `name`, to publish to; creates it, if the broker does that. Errors: not_utf8,

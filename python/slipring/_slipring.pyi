@@ -100,6 +100,8 @@ class _TopicDict(TypedDict):
     name: str
     retention: float | None
     retention_bytes: int | None
+    dedup_window: float | None
+    dedup_ids: int | None
     partitions: list[_PartitionDict]
 
 @type_check_only
@@ -114,6 +116,7 @@ class _ShardMetrics(TypedDict):
 class _TopicMetrics(TypedDict):
     name: str
     published: int
+    duplicates: int
 
 @type_check_only
 class _SubscriptionMetrics(TypedDict):
@@ -163,6 +166,8 @@ def open(
     on_damage: OnDamage | None = None,
     retention: Retention | _Seconds | None = None,
     retention_bytes: int | None = None,
+    dedup_window: _Seconds | None = None,
+    dedup_ids: int | None = None,
     shards: int | None = None,
     memory_budget: int | None = None,
     when_full: WhenFull | None = None,
@@ -191,6 +196,8 @@ class Broker:
         *,
         retention: Retention | _Seconds | None = None,
         retention_bytes: int | None = None,
+        dedup_window: _Seconds | None = None,
+        dedup_ids: int | None = None,
     ) -> Topic: ...
     def update_topic(
         self,
@@ -198,6 +205,8 @@ class Broker:
         *,
         retention: Retention | _Seconds | None = None,
         retention_bytes: int | None = None,
+        dedup_window: _Seconds | None = None,
+        dedup_ids: int | None = None,
     ) -> None: ...
     @property
     def durable(self) -> bool: ...
@@ -383,6 +392,8 @@ class Receipt:
     @property
     def durable(self) -> bool: ...
     @property
+    def duplicate(self) -> bool: ...
+    @property
     def matched(self) -> int: ...
     @property
     def enqueued(self) -> int: ...
@@ -393,6 +404,8 @@ class Receipt:
 class BatchReceipt:
     @property
     def published(self) -> int: ...
+    @property
+    def duplicates(self) -> int: ...
     @property
     def first(self) -> tuple[int, int] | None: ...
     @property

@@ -32,6 +32,13 @@ impl Receipt {
         self.0.durable
     }
 
+    /// Whether a message with its id was published within the topic's `dedup_window` before, so that it
+    /// was not stored again. Then this is where that one is, and nothing came to any subscription.
+    #[getter]
+    fn duplicate(&self) -> bool {
+        self.0.duplicate
+    }
+
     /// Subscriptions that it was for.
     #[getter]
     fn matched(&self) -> u64 {
@@ -52,9 +59,10 @@ impl Receipt {
 
     fn __repr__(&self) -> String {
         let slipring_core::Receipt { partition, offset, matched, enqueued, dropped, .. } = self.0;
+        let duplicate = if self.0.duplicate { ", duplicate=True" } else { "" };
         format!(
             "Receipt(partition={partition}, offset={offset}, matched={matched}, \
-             enqueued={enqueued}, dropped={dropped})"
+             enqueued={enqueued}, dropped={dropped}{duplicate})"
         )
     }
 }
@@ -71,7 +79,13 @@ impl BatchReceipt {
         self.0.published
     }
 
-    /// Partition and offset of the first, or `None` if none was published.
+    /// Of those, how many were not stored because they were published before: see `Receipt.duplicate`.
+    #[getter]
+    fn duplicates(&self) -> usize {
+        self.0.duplicates
+    }
+
+    /// Partition and offset of the first that was stored, or `None` if none was.
     #[getter]
     fn first(&self) -> Option<(u32, u64)> {
         self.0.first

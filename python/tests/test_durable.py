@@ -152,6 +152,28 @@ def test_a_killed_process_loses_nothing(tmp_path: pathlib.Path) -> None:
         assert broker.publish("jobs/kill", b"next").offset == 1000
 
 
+def test_what_is_published_again_within_the_window_is_stored_once(tmp_path: pathlib.Path) -> None:
+    clock = slipring.TestClock()
+    with slipring.open(tmp_path, clock=clock) as broker:
+        topic = broker.create_topic("a", 3, dedup_window=timedelta(minutes=1), dedup_ids=100)
+        described = broker.describe_topic("a")
+        assert (described["dedup_window"], described["dedup_ids"]) == (60.0, 100)
+        first = topic.publish(b"x", id="x")
+        assert first.durable and not first.duplicate
+        again = topic.publish(b"x", id="x", key="another")
+        assert again.durable and again.duplicate and again.id == first.id
+        clock.advance(30)
+    with slipring.open(tmp_path, clock=clock) as broker:
+        again = broker.publish("a", b"x", id="x")
+        assert again.duplicate and again.id == first.id
+        clock.advance(30)
+        assert not broker.publish("a", b"x", id="x").duplicate
+        broker.update_topic("a")
+        assert broker.describe_topic("a")["dedup_window"] is None
+        assert not broker.publish("a", b"x", id="x").duplicate
+        assert everything(broker) == [b"x"] * 3
+
+
 def test_a_handler_goes_on_where_it_was(tmp_path: pathlib.Path) -> None:
     def run(expected: list[bytes]) -> None:
         seen: list[bytes] = []
