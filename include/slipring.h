@@ -744,10 +744,10 @@ typedef struct slipring_batch_receipt {
     // Partition of the first that was stored, if any was.
     uint32_t first_partition;
     // 1 if all that was published would survive a power cut. A broker in memory says 0.
-    uint32_t durable;
+    uint16_t durable;
     // How many of those published were not stored because they were published before, in an earlier
-    // call or in this one.
-    size_t duplicates;
+    // call or in this one. UINT16_MAX stands for that many or more.
+    uint16_t duplicates;
 } slipring_batch_receipt;
 
 // Is called with a message, which is valid until it returns.

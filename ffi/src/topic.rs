@@ -72,10 +72,10 @@ pub struct slipring_batch_receipt {
     /// Partition of the first that was stored, if any was.
     pub first_partition: u32,
     /// 1 if all that was published would survive a power cut. A broker in memory says 0.
-    pub durable: u32,
+    pub durable: u16,
     /// How many of those published were not stored because they were published before, in an earlier
-    /// call or in this one.
-    pub duplicates: usize,
+    /// call or in this one. UINT16_MAX stands for that many or more.
+    pub duplicates: u16,
 }
 
 impl From<BatchReceipt> for slipring_batch_receipt {
@@ -88,8 +88,8 @@ impl From<BatchReceipt> for slipring_batch_receipt {
             enqueued: receipt.enqueued,
             dropped: receipt.dropped,
             first_partition,
-            durable: u32::from(receipt.durable),
-            duplicates: receipt.duplicates,
+            durable: u16::from(receipt.durable),
+            duplicates: u16::try_from(receipt.duplicates).unwrap_or(u16::MAX),
         }
     }
 }
