@@ -16,18 +16,19 @@
 // TOPICS are `a/b/c`; in patterns `*` is one segment and `**` any number, anywhere. Messages come in
 // order per partition. Whatever is lost is counted, exactly, and told.
 //
-// DELIVERY is at most once, or at least once where a subscription asks for that
-// (`slipring_subscription_options.delivery`): then each delivery of a message is a lease, which ends
+// DELIVERY is at least once, or at most once where a subscription asks for that
+// (`slipring_subscription_options.delivery`). At least once, each delivery of a message is a lease, which ends
 // after a time, and the message comes again until it is settled. A handler settles it by what it
 // returns. Who pulls calls `slipring_ack`, `slipring_nack`, `slipring_extend` or `slipring_dead_letter`
 // with the messages, one or an array of them in one call; or keeps their ack ids, which are values, and
 // settles from elsewhere with a `slipring_acker`. A message that fails too often goes to the dead
 // letters, a topic of their own (`slipring_broker_dead_letters`), from which it can be sent back. A
-// subscription with a name lives as long as the broker, and its consumers come and go.
+// subscription with a name lives as long as the broker, or its directory, and its consumers come and
+// go.
 //
 //     slipring_subscription_options options;
 //     slipring_subscription_options_init(&options, sizeof options);
-//     options.delivery = SLIPRING_AT_LEAST_ONCE;
+//     options.max_delivery_attempts = 3;
 //     ...
 //     while (slipring_subscription_recv_batch(jobs, 64, &messages, &count) == SLIPRING_OK) {
 //         do_all(messages, count);
@@ -397,7 +398,7 @@ enum slipring_handled
 #endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
  {
     // It is done with.
-    SLIPRING_HANDLED = 0,
+    SLIPRING_SUCCESS = 0,
     // It is to be delivered again after the subscription's backoff, unless this was its last
     // attempt; then it goes to the dead letters. Any number that is not listed here is the same.
     SLIPRING_RETRY = 1,
@@ -568,7 +569,8 @@ typedef int32_t (*slipring_filter_fn)(void *user, const struct slipring_message 
 typedef struct slipring_subscription_options {
     // Set by `slipring_subscription_options_init`.
     uint32_t struct_size;
-    // A `slipring_overflow`. Default SLIPRING_DROP_NEWEST.
+    // A `slipring_overflow`. Default SLIPRING_DROP_NEWEST. Another is only for
+    // SLIPRING_AT_MOST_ONCE, and ERANGE without it.
     uint32_t overflow;
     // For SLIPRING_BLOCK and SLIPRING_DISCONNECT. Default SLIPRING_FOREVER, which
     // SLIPRING_DISCONNECT does not take.
@@ -583,11 +585,11 @@ typedef struct slipring_subscription_options {
     uint64_t start_value;
     // A name, unique in the broker: 1 to 255 of `[A-Za-z0-9._~+%-]`. Default NULL: none.
     //
-    // A subscription that has a name and delivers at least once lives as long as the broker: when
-    // its handle is freed it goes on without a consumer, and the next that subscribes under the
-    // name gets all that was published in between, as far as memory retains it, and all that was
-    // not settled. It keeps the filter and the other settings that it was made with, and goes on
-    // where it was, whatever start is asked for.
+    // A subscription that has a name and delivers at least once lives as long as the broker, or its
+    // directory: when its handle is freed it goes on without a consumer, and the next that
+    // subscribes under the name gets all that was published in between, as far as it is retained,
+    // and all that was not settled. It keeps the filter and the other settings that it was made
+    // with, and goes on where it was, whatever start is asked for.
     const char *name;
     // Its length.
     size_t name_len;
@@ -618,8 +620,7 @@ typedef struct slipring_subscription_options {
     uint32_t breaker_failures;
     // How long they pause before one is tried.
     uint64_t breaker_cool_down_ns;
-    // A `slipring_delivery`. Default SLIPRING_AT_MOST_ONCE. What follows is for
-    // SLIPRING_AT_LEAST_ONCE.
+    // A `slipring_delivery`. Default SLIPRING_AT_LEAST_ONCE, for which is what follows.
     uint32_t delivery;
     // Not 0: takes the place of the consumer that the subscription `name` has, which gets
     // DISCONNECTED; what that has not settled is delivered anew, and a handler in its place is
@@ -1061,8 +1062,8 @@ slipring_status slipring_topic_loan(const struct slipring_topic *topic,
 // Publishes the message, which is read where it was written, frees the loan and sets the pointer
 // to NULL. `receipt` may be NULL. Waits as `slipring_topic_publish` does.
 //
-// Errors as `slipring_topic_publish`: the loan then stays as it was, to be committed again or
-// aborted.
+// Errors as `slipring_topic_publish`: where nothing was published the loan then stays as it was, to
+// be committed again or aborted. Otherwise it is freed, as after a success.
 slipring_status slipring_loan_commit(struct slipring_loan **loan, struct slipring_receipt *receipt);
 
 // Gives the space back, publishes nothing and sets the pointer to NULL. NULL, or a pointer to
@@ -1202,10 +1203,10 @@ void slipring_kept_free(struct slipring_kept **kept);
 // again. For messages that were received, and those that were kept, from any thread; what a handler
 // has got is settled by what that returns.
 //
-// All of them are tried. `outcomes` may be NULL, or has room for as many, and is written whatever
-// is returned, but not where an argument is wrong. OK if all were settled. Otherwise the last
-// failure, or STALE if leases were over and nothing worse: that is harmless. Errors: EINVAL,
-// ENOTLEASED, EFILTERING, EFORKED. Does not wait.
+// All of them are tried. `outcomes` may be NULL, or has room for as many, and gets what became of
+// each, whatever is returned for all; only an array that cannot be is refused before that. OK if all
+// were settled. Otherwise the last failure, or STALE if leases were over and nothing worse: that is
+// harmless. Errors: EINVAL, ENOTLEASED, EFILTERING, EFORKED. Does not wait.
 slipring_status slipring_ack(const struct slipring_message *messages,
                              size_t messages_len,
                              slipring_status *outcomes);

@@ -14,18 +14,17 @@
 // TOPICS are `a/b/c`; in patterns `*` is one segment and `**` any number, anywhere. Messages come
 // in order per partition. Whatever is lost is counted, exactly, and told.
 //
-// DELIVERY is at most once, or at least once where a subscription asks for that: then messages are
-// settled, and come again until they are. A handler settles by what it returns; a consumer that
-// pulls says so, of one message or of many at once.
+// DELIVERY is at least once, or at most once where a subscription asks for that. At least once,
+// messages are settled, and come again until they are. A handler settles by what it returns; a
+// consumer that pulls says so, of one message or of many at once.
 //
-//     auto jobs = broker.subscribe("jobs/*", SubscriptionOptions()
-//                                                .delivery(Delivery::at_least_once)
-//                                                .name("mailer"));
+//     auto jobs = broker.subscribe("jobs/*", SubscriptionOptions().name("mailer"));
 //     for (const auto &job : jobs)
 //         if (send(job)) job.ack(); else job.nack();
 //
 // A message that fails too often goes to the dead letters, in `$dlq/` and the subscription's name:
-// Broker::dead_letters. One with a name lives as long as the broker, and its consumers come and go.
+// Broker::dead_letters. A subscription with a name lives as long as the broker, or its directory,
+// and its consumers come and go.
 //
 // OWNERS are Broker, Topic, Subscription, HandlerSubscription, OwnedMessage, Letters, Acker, Loan
 // and Ticket. They move and are not copied; one that was moved from is only to be assigned to or
@@ -719,16 +718,16 @@ static_assert(sizeof(NewMessage) == sizeof(slipring_new_message) &&
 // it is refused with Status::full while the oldest are still queued for somebody (`refuse`).
 enum class WhenFull : std::uint32_t { expire = SLIPRING_EXPIRE, refuse = SLIPRING_REFUSE };
 
-// When a message that was published counts as stored, in a broker with a directory. A killed process
-// loses nothing under any of them; they differ in what a power cut may take.
+// When a message that was published counts as stored, in a broker with a directory. A killed
+// process loses nothing under any of them; they differ in what a power cut may take.
 enum class Sync : std::uint32_t {
     always = SLIPRING_SYNC_ALWAYS,     // When the disk has it; those who wait share one sync.
     interval = SLIPRING_SYNC_INTERVAL, // When the system has it; the disk follows at an interval.
     os = SLIPRING_SYNC_OS,             // When the system has it; it decides when the disk follows.
 };
 
-// Where the end of a log has other bytes than were written, its shard can only be read (`refuse`), or
-// goes on behind that (`skip`), which reading tells of as a loss.
+// Where the end of a log has other bytes than were written, its shard can only be read (`refuse`),
+// or goes on behind that (`skip`), which reading tells of as a loss.
 enum class OnDamage : std::uint32_t {
     refuse = SLIPRING_DAMAGE_REFUSE,
     skip = SLIPRING_DAMAGE_SKIP,
@@ -750,9 +749,9 @@ class BrokerOptions {
   public:
     BrokerOptions() { slipring_broker_options_init(&raw_, sizeof raw_); }
 
-    // A directory, which is made if need be: what is published, topics, and named subscriptions that
-    // deliver at least once are kept there, and are there again when it is opened the next time, also
-    // after a crash. It belongs to one broker at a time. Default: a broker in memory.
+    // A directory, which is made if need be: what is published, topics, and named subscriptions
+    // that deliver at least once are kept there, and are there again when it is opened the next
+    // time, also after a crash. It belongs to one broker at a time. Default: a broker in memory.
     BrokerOptions &dir(std::string path) {
         dir_ = std::move(path);
         return *this;
@@ -1022,7 +1021,7 @@ struct Failure {
 //
 //     broker.subscribe("plant/*/temperature", SubscriptionOptions()
 //                                                 .filter(R"(attributes.severity = "high")")
-//                                                 .overflow(Overflow::drop_oldest()));
+//                                                 .max_delivery_attempts(3));
 class SubscriptionOptions {
   public:
     SubscriptionOptions() { slipring_subscription_options_init(&raw_, sizeof raw_); }
@@ -1034,11 +1033,11 @@ class SubscriptionOptions {
     }
     // A name, unique in the broker: 1 to 255 of `[A-Za-z0-9._~+%-]`. Default: none.
     //
-    // A subscription that has a name and delivers at least once lives as long as the broker: when
-    // it is destroyed it goes on without a consumer, and the next that subscribes under the name
-    // gets all that was published in between, as far as memory retains it, and all that was not
-    // settled. It keeps the filter and the other settings that it was made with, and goes on where
-    // it was.
+    // A subscription that has a name and delivers at least once lives as long as the broker, or its
+    // directory: when it is destroyed it goes on without a consumer, and the next that subscribes
+    // under the name gets all that was published in between, as far as memory retains it, and all
+    // that was not settled. It keeps the filter and the other settings that it was made with, and
+    // goes on where it was.
     SubscriptionOptions &name(std::string_view text) {
         name_ = std::string(text);
         return *this;
@@ -1048,12 +1047,13 @@ class SubscriptionOptions {
         raw_.capacity_messages = messages;
         return *this;
     }
-    // Default Delivery::at_most_once.
+    // Default Delivery::at_least_once.
     SubscriptionOptions &delivery(Delivery mode) noexcept {
         raw_.delivery = static_cast<std::uint32_t>(mode);
         return *this;
     }
-    // Default Overflow::drop_newest().
+    // Default Overflow::drop_newest(). Another is only for Delivery::at_most_once, and refused as
+    // Code::out_of_range without it.
     SubscriptionOptions &overflow(Overflow what) noexcept {
         raw_.overflow = what.what_;
         raw_.overflow_ns = detail::ns(what.time_);
@@ -1218,13 +1218,15 @@ class Loan {
     Span<std::uint8_t> payload() const noexcept { return payload_; }
 
     // Publishes the message, which gets its place in the order now. Waits as Topic::publish does.
-    // The loan is used up; after an error it stays as it was.
+    // The loan is used up; after an error it stays as it was, unless the message was published and
+    // what has failed is to make it survive.
     Returns<Receipt> commit() {
         Receipt receipt = {};
-        return detail::give<Receipt>(slipring_loan_commit(handle_.out(), &receipt), [&] {
+        const slipring_status status = slipring_loan_commit(handle_.out(), &receipt);
+        if (handle_.get() == nullptr) {
             payload_ = Span<std::uint8_t>();
-            return receipt;
-        });
+        }
+        return detail::give<Receipt>(status, [&] { return receipt; });
     }
 
   private:
@@ -1864,7 +1866,7 @@ template <class F> struct Handling;
 class Handled {
   public:
     // It is done with.
-    static Handled success() noexcept { return Handled(SLIPRING_HANDLED, std::string()); }
+    static Handled success() noexcept { return Handled(SLIPRING_SUCCESS, std::string()); }
     // It is to be delivered again after the subscription's backoff, unless this was its last
     // attempt; then it goes to the dead letters.
     static Handled retry(std::string reason = "the handler asked for a retry") noexcept {
@@ -1939,10 +1941,10 @@ template <class F> struct Handling {
             [&]() -> std::int32_t {
                 if constexpr (std::is_void_v<std::invoke_result_t<F &, const Message &>>) {
                     self.handle(Message(*message));
-                    return SLIPRING_HANDLED;
+                    return SLIPRING_SUCCESS;
                 } else {
                     const Handled handled = self.handle(Message(*message));
-                    if (handled.what_ != SLIPRING_HANDLED)
+                    if (handled.what_ != SLIPRING_SUCCESS)
                         because(handled.reason_);
                     return handled.what_;
                 }
@@ -2099,8 +2101,8 @@ class Broker {
         return open(BrokerOptions().dir(std::move(dir)));
     }
 
-    // Opens a broker, in memory or in the directory of its options. Errors: out_of_range, no_thread;
-    // for a directory locked, incompatible, damaged, full, store.
+    // Opens a broker, in memory or in the directory of its options. Errors: out_of_range,
+    // no_thread; for a directory locked, incompatible, damaged, full, store.
     static Returns<Broker> open(const BrokerOptions &options = BrokerOptions()) {
         slipring_broker *broker = nullptr;
         slipring_broker_options raw = options.raw();
@@ -2124,8 +2126,9 @@ class Broker {
         return detail::check(slipring_broker_flush(handle_.get()));
     }
 
-    // Says how long messages of the topic `name` are kept in the directory from now on, and how many
-    // bytes (0: any number). Errors: not_utf8, no_such_topic, store, full, inside_filter, forked.
+    // Says how long messages of the topic `name` are kept in the directory from now on, and how
+    // many bytes (0: any number). Errors: not_utf8, no_such_topic, store, full, inside_filter,
+    // forked.
     Returns<void> set_retention(std::string_view name, Nanoseconds age,
                                 std::uint64_t bytes = 0) const {
         return detail::check(slipring_broker_set_retention(handle_.get(), name.data(), name.size(),

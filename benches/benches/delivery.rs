@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use criterion::{Criterion, Throughput};
 use slipring::{Broker, NewMessage, Overflow, Topic};
+use slipring_benches::at_most_once;
 
 /// Messages that are queued before they are fetched: as many as a queue holds.
 const ROUND: u64 = 1024;
@@ -20,7 +21,7 @@ fn queue_up(topic: &Topic) {
 fn pulled(c: &mut Criterion) {
     let broker = Broker::in_memory();
     let topic = broker.topic("bench/topic").expect("a valid name");
-    let mut subscription = broker.subscribe("bench/*").expect("a valid pattern");
+    let mut subscription = at_most_once(&broker, "bench/*").open().expect("a valid pattern");
     let mut group = c.benchmark_group("delivery");
     group.throughput(Throughput::Elements(ROUND));
     // Only fetching is timed.
@@ -61,8 +62,7 @@ fn handled(c: &mut Criterion) {
     let topic = broker.topic("bench/topic").expect("a valid name");
     let (tell, told) = channel();
     let mut count = 0;
-    let handler = broker
-        .subscription("bench/*")
+    let handler = at_most_once(&broker, "bench/*")
         .overflow(Overflow::Block { timeout: None })
         .handler(move |message| {
             black_box(message.payload());

@@ -5,6 +5,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput};
 use slipring::{Broker, NewMessage, Subscription};
+use slipring_benches::at_most_once;
 
 const PAYLOAD: &[u8] = &[7; 64];
 const BATCH: u64 = 64;
@@ -21,8 +22,9 @@ fn publish(c: &mut Criterion) {
     for count in [0, 1, 16] {
         let broker = Broker::in_memory();
         let topic = broker.topic("bench/topic").expect("a valid name");
-        let mut subscriptions: Vec<_> =
-            (0..count).map(|_| broker.subscribe("bench/*").expect("a valid pattern")).collect();
+        let mut subscriptions: Vec<_> = (0..count)
+            .map(|_| at_most_once(&broker, "bench/*").open().expect("a valid pattern"))
+            .collect();
         let mut group = c.benchmark_group(format!("publish/{count} subscriptions"));
         group.throughput(Throughput::Elements(ROUND));
         group.bench_function("single", |b| {
@@ -63,7 +65,7 @@ fn loan(c: &mut Criterion) {
 fn filter(c: &mut Criterion) {
     let broker = Broker::in_memory();
     let topic = broker.topic("bench/topic").expect("a valid name");
-    let builder = broker.subscription("bench/*").filter("attributes.kind = \"other\"");
+    let builder = at_most_once(&broker, "bench/*").filter("attributes.kind = \"other\"");
     let _subscription = builder.open().expect("a valid filter");
     let attributes = [("kind", "this"), ("region", "eu")];
     let message = NewMessage::new(PAYLOAD).attributes(&attributes);

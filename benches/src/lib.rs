@@ -3,7 +3,13 @@
 pub mod routing_input;
 pub mod routing_model;
 
+use slipring::{Broker, DeliveryMode, SubscriptionBuilder};
 use std::time::Duration;
+
+/// A subscription whose messages need no acknowledging.
+pub fn at_most_once<'a>(broker: &Broker, pattern: &'a str) -> SubscriptionBuilder<'a> {
+    broker.subscription(pattern).delivery(DeliveryMode::AtMostOnce)
+}
 
 /// Lets the allocator give what is free back to the system, so that resident memory tells what is
 /// in use.

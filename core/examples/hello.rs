@@ -7,5 +7,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     broker.publish("sports/cricket/live", "four!")?;
     let message = scores.recv()?;
     println!("{}: {}", message.topic(), String::from_utf8_lossy(message.payload()));
+    message.ack()?;
     Ok(())
 }

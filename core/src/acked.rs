@@ -166,6 +166,7 @@ impl Acked {
             if *handled == Handled::Success {
                 let count = self.run.map_or(0, |run| run.count) + 1;
                 self.run = Some(Run { shard, next: sequence + 1, count });
+                self.acks.note_run(shard, sequence + 1);
                 return;
             }
             self.end_run();

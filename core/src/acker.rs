@@ -11,10 +11,10 @@ use std::time::Duration;
 /// not keep the subscription.
 ///
 /// ```
-/// use slipring::{Broker, DeliveryMode};
+/// use slipring::Broker;
 ///
 /// let broker = Broker::in_memory();
-/// let mut jobs = broker.subscription("jobs/*").delivery(DeliveryMode::AtLeastOnce).open()?;
+/// let mut jobs = broker.subscribe("jobs/*")?;
 /// let acker = jobs.acker().expect("it delivers at least once");
 /// broker.publish("jobs/mail", "send it")?;
 /// let id = jobs.recv()?.ack_id().expect("it is to be settled");

@@ -77,8 +77,14 @@ pub(crate) struct Acks {
     pub(crate) terms: Terms,
     pub(crate) dead_letters: Arc<DeadLetterTopic>,
     state: Mutex<State>,
+    /// How far a handler has come with a run of messages that the ledger does not know of yet: the
+    /// shard above [`RUN_SHARD`], and the sequence behind the last one. 0 if there is no such run.
+    run: AtomicU64,
     pub(crate) figures: AckFigures,
 }
+
+/// The bits of a run's sequence; those above are its shard.
+const RUN_SHARD: u32 = 56;
 
 /// Counted by whoever does it.
 #[derive(Debug, Default)]
@@ -105,6 +111,8 @@ struct State {
     is_over: bool,
     /// What is settled, or how often something was delivered, since that was last asked.
     has_changed: bool,
+    /// Nothing could be delivered once before something was settled.
+    was_full: bool,
     /// The alarm that is set.
     alarm: Option<Duration>,
     /// For jitter: the state of a generator that nobody needs to be unable to guess.
@@ -142,11 +150,12 @@ impl Acks {
             incarnation: 0,
             is_over: false,
             has_changed: false,
+            was_full: false,
             alarm: None,
             random: inbox.id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ engine.context.store | 1,
         };
         let (state, figures) = (Mutex::new(state), AckFigures::default());
-        Self { inbox, engine, terms, dead_letters, state, figures }
+        Self { inbox, engine, terms, dead_letters, state, run: AtomicU64::new(0), figures }
     }
 
     /// Those of the same subscription for its next inbox, after a [hand-over](Self::hand_over).
@@ -217,7 +226,16 @@ impl Acks {
                 Err(lost) => Due::Lost(lost),
             };
         }
-        if state.has_room(&self.terms) { Due::Fresh } else { Due::Full }
+        if state.has_room(&self.terms) {
+            return Due::Fresh;
+        }
+        let first_time = !state.is_over && !std::mem::replace(&mut state.was_full, true);
+        drop(state);
+        if first_time {
+            let (subscription, limit) = (self.inbox.number, self.terms.max_outstanding);
+            tracing::info!(subscription, limit, "at the limit of messages not acknowledged");
+        }
+        Due::Full
     }
 
     /// When a lease that is given now ends; a handler settles its message when it returns.
@@ -285,7 +303,23 @@ impl Acks {
         if state.is_over {
             return None;
         }
-        Some(state.ledgers.iter().map(|ledger| Some(ledger.as_ref()?.position())).collect())
+        let positions = state.ledgers.iter().map(|ledger| Some(ledger.as_ref()?.position()));
+        let mut positions: Vec<_> = positions.collect();
+        // Acquire: what the handler has done for them comes before.
+        let run = self.run.load(Ordering::Acquire);
+        if let Some(Some(position)) = positions.get_mut((run >> RUN_SHARD) as usize) {
+            // Nothing else is unsettled as long as there is a run.
+            position.floor = position.floor.max(run & ((1 << RUN_SHARD) - 1));
+        }
+        Some(positions)
+    }
+
+    /// A handler has succeeded with all from `shard` below `next` of a run that is told later.
+    #[inline]
+    pub(crate) fn note_run(&self, shard: usize, next: u64) {
+        if self.terms.is_durable {
+            self.run.store((shard as u64) << RUN_SHARD | next, Ordering::Release);
+        }
     }
 
     /// Goes on from `positions`, by shard, in the `epoch`-th process that has the subscription.
@@ -319,7 +353,8 @@ impl Acks {
 
     /// Whether something was settled since this was last asked.
     pub(crate) fn take_changed(&self) -> bool {
-        std::mem::take(&mut self.lock().has_changed)
+        // Relaxed: looked at again with the lock.
+        std::mem::take(&mut self.lock().has_changed) || self.run.load(Ordering::Relaxed) != 0
     }
 
     /// Whether what is settled outlives the process.
@@ -345,6 +380,8 @@ impl Acks {
         if let Some((ledger, _)) = state.ledger(&self.inbox, shard) {
             ledger.take_settled(last);
         }
+        // Relaxed: whoever looks has the lock.
+        self.run.store(0, Ordering::Relaxed);
         count(&self.figures.acked, messages);
     }
 

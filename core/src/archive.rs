@@ -240,7 +240,9 @@ impl Archive {
         settled.remove_range(..cursor.floor());
         // What lies further up is not wanted (what was taken there is refused before), so it does no
         // harm to look at it again.
-        settled.remove_range(floor.max(cursor.floor()).saturating_add(MAX_WINDOW)..);
+        let end = floor.max(cursor.floor()).saturating_add(MAX_WINDOW);
+        settled.remove_range(end..);
+        attempts.split_off(&end);
         attempts.retain(|sequence, next| cursor.attempts().get(sequence) != Some(next));
         if attempts.len() + cursor.attempts().len() > MAX_ATTEMPTS {
             attempts.clear();
@@ -262,13 +264,14 @@ impl Archive {
         })
     }
 
-    /// The dead letter at `offset` of `partition` has been cleared; given to the operating system
-    /// when it returns.
-    pub(crate) fn clear(&self, partition: u32, offset: u64) -> Result<(), StoreFault> {
+    /// The dead letter at `offset` of `partition` has been cleared, of which all below `low` have
+    /// expired; given to the operating system when it returns.
+    pub(crate) fn clear(&self, partition: u32, offset: u64, low: u64) -> Result<(), StoreFault> {
         let key = CursorKey { subscription: CLEARED | u64::from(partition), shard: 0 };
         let begin = CursorChange::Replace(Cursor::new(0));
         let settled = RoaringTreemap::from_iter([offset]);
-        let change = CursorChange::Advance(CursorDelta { settled, ..CursorDelta::default() });
+        let change =
+            CursorChange::Advance(CursorDelta { floor: low, settled, ..CursorDelta::default() });
         let _moving = self.moving();
         let begun = match self.journal.cursor(key) {
             None => self.journal.stage(key, &begin).map(drop),

@@ -97,6 +97,10 @@ impl Backing {
         *lost = 0;
         let Range { start, end } = sequences;
         let behind = match self.store.read(self.shard, sequences, CHUNK_ROOM, buffer) {
+            Ok(()) if !is_of(buffer, start..end) => {
+                tracing::error!(shard = self.shard, "the store has read what was not asked for");
+                return Err(StoreFault::Damaged);
+            }
             Ok(()) => {
                 self.take(buffer, ready)?;
                 buffer.next()
@@ -118,7 +122,7 @@ impl Backing {
                 return Err(StoreFault::from(&error));
             }
         };
-        *next = behind.max(start + 1);
+        *next = behind.clamp(start + 1, end.max(start + 1));
         Ok(())
     }
 
@@ -141,11 +145,12 @@ impl Backing {
                     self.store.read_partition(self.shard, partition, offsets, CHUNK_ROOM, buffer);
                 match read {
                     Ok(()) if buffer.is_empty() => return None,
+                    Ok(()) if buffer.next() <= next => return None,
                     Ok(()) => {
                         next = buffer.next();
                         self.take(buffer, ready).ok()?;
                     }
-                    Err(StoreError::Expired { low }) => next = low,
+                    Err(StoreError::Expired { low }) if low > next => next = low,
                     Err(StoreError::Damaged(damage))
                         if damage.resume.is_some_and(|at| at > next) =>
                     {
@@ -191,6 +196,17 @@ impl Backing {
         }
         Ok(())
     }
+}
+
+/// Whether a read of `sequences` can have read this: a store may be the user's.
+fn is_of(records: &Records, sequences: Range<u64>) -> bool {
+    let mut next = sequences.start;
+    let in_order = records.iter().all(|(sequence, record)| {
+        let is_next = sequence >= next && record.sequence_low() == sequence as u32;
+        next = sequence.saturating_add(1);
+        is_next
+    });
+    in_order && next <= sequences.end && records.next() >= next.max(sequences.start + 1)
 }
 
 impl Recalled {

@@ -49,7 +49,9 @@ use std::time::Duration;
 /// let broker = Broker::in_memory();
 /// let mut all = broker.subscribe("sports/**")?;
 /// broker.publish("sports/cricket/live", "four!")?;
-/// assert_eq!(all.recv()?.payload(), b"four!");
+/// let message = all.recv()?;
+/// assert_eq!(message.payload(), b"four!");
+/// message.ack()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -274,6 +276,10 @@ impl Broker {
     }
 
     /// Subscribes to `pattern` with the default settings; the messages are pulled.
+    ///
+    /// They are delivered at least once: each is to be [acknowledged](crate::Message::ack), or comes
+    /// again after 10 s. [`DeliveryMode::AtMostOnce`](crate::DeliveryMode::AtMostOnce) is to be asked
+    /// for: see [`subscription`](Self::subscription).
     ///
     /// # Errors
     /// See [`SubscribeError`].

@@ -91,7 +91,14 @@ impl TopicConfig {
     }
 }
 
-/// What happens to a message for an at-most-once subscription whose queue is full.
+/// What happens to a message for a subscription whose queue is full, where messages are delivered at
+/// most once.
+///
+/// A policy says what may be lost, or who waits so that nothing is. Where messages are delivered
+/// [at least once](DeliveryMode::AtLeastOnce), which is the default, there is nothing to say: the log
+/// keeps what the queue does not hold. A policy is refused there
+/// ([`SubscribeError::OverflowAtLeastOnce`](crate::SubscribeError::OverflowAtLeastOnce)): it could
+/// only be ignored, or take the guarantee away without a word.
 ///
 /// The names are literal: what drops never blocks, what blocks never drops before its timeout. (What
 /// is queued may expire all the same, where the memory budget is too small for the queues: see
@@ -130,9 +137,13 @@ pub enum DeliveryMode {
     /// When the consumer has acknowledged it, given up on it, or it has expired from the log: until
     /// then it is delivered again, after a time or a failure. Nothing is dropped while a queue is
     /// full: the subscription reads the log until it has caught up.
-    AtLeastOnce,
-    /// When it is handed over. What happens while a queue is full, its [`Overflow`] policy says.
+    ///
+    /// A handler acknowledges by returning, an [iterator](crate::Subscription::iter) by being asked
+    /// for the next; whoever receives in another way calls [`ack`](crate::Message::ack).
     #[default]
+    AtLeastOnce,
+    /// When it is handed over: nothing is to be acknowledged, and receiving costs less. What happens
+    /// while a queue is full, its [`Overflow`] policy says.
     AtMostOnce,
 }
 

@@ -20,9 +20,11 @@ use std::collections::{HashSet, VecDeque};
 /// for id in ["x", "y", "x"] {
 ///     broker.publish("a", NewMessage::new(b"").id(id))?;
 /// }
-/// assert!(seen.is_new(&all.recv()?));
-/// assert!(seen.is_new(&all.recv()?));
-/// assert!(!seen.is_new(&all.recv()?), "x again");
+/// for is_new in [true, true, false] {
+///     let message = all.recv()?;
+///     assert_eq!(seen.is_new(&message), is_new);
+///     message.ack()?;
+/// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]

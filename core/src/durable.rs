@@ -22,6 +22,7 @@ use crate::store::{Retention, StoreError};
 use crate::sync::{Arc, Ordering};
 use crate::topic::Pattern;
 use std::collections::HashMap;
+use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
 impl Registry {
@@ -200,6 +201,10 @@ impl Registry {
     ) -> Result<(), StoreFault> {
         let Some(archive) = &self.archive else { return Ok(()) };
         let _moving = archive.moving();
+        if !self.knows(&acks.inbox) {
+            // Somebody has deleted it already.
+            return Ok(());
+        }
         archive.place(acks.number(), floors)?;
         let record = SubscriptionRecord { id: acks.number(), epoch: 0, ..record };
         archive.change(&[Change::PutSubscription(name.to_owned(), record)])
@@ -222,12 +227,17 @@ impl Registry {
         archive.place(acks.number(), floors)
     }
 
-    /// There is no subscription `name` any more.
+    /// Nobody else writes down that a durable subscription comes, goes or moves as long as the guard
+    /// lives. Taken before the control mutex.
+    pub(crate) fn moving(&self) -> Option<MutexGuard<'_, ()>> {
+        self.archive.as_ref().map(Archive::moving)
+    }
+
+    /// There is no subscription `name` any more. The caller holds [`moving`](Self::moving).
     pub(crate) fn forget_subscription(&self, name: &str, acks: &Acks) -> Result<(), StoreFault> {
         let Some(archive) = self.archive.as_ref().filter(|_| acks.is_durable()) else {
             return Ok(());
         };
-        let _moving = archive.moving();
         archive.change(&[Change::RemoveSubscription(name.to_owned())])?;
         archive.forget(acks.number())
     }
@@ -235,7 +245,10 @@ impl Registry {
     /// Writes down that the dead letter at `offset` of `partition` has been cleared.
     pub(crate) fn note_cleared(&self, (partition, offset): (u32, u64)) -> Result<(), PublishError> {
         let Some(archive) = &self.archive else { return Ok(()) };
-        Ok(archive.clear(partition, offset)?)
+        let entry = self.engine.context.partitions.get(partition as usize);
+        // Relaxed: see `Record::has_expired`.
+        let low = entry.map_or(0, |entry| entry.low.load(Ordering::Relaxed));
+        Ok(archive.clear(partition, offset, low)?)
     }
 
     /// Writes down what has been settled. With `durable`, also what subscriptions that nothing has
@@ -254,6 +267,7 @@ impl Registry {
         durable: bool,
     ) -> Result<(), StoreFault> {
         let moving = archive.moving();
+        let mut noted = Ok(());
         for (acks, passed) in self.durable_subscriptions(durable) {
             let Some(positions) = acks.positions() else { continue };
             for (shard, position) in positions.into_iter().enumerate() {
@@ -261,11 +275,12 @@ impl Registry {
                 let passed = passed.map(|floor| Position { floor, ..Position::default() });
                 // Where nothing is for it any more, that says more than what it has settled.
                 let Some(position) = passed.or(position) else { continue };
-                archive.advance(acks.number(), shard, position)?;
+                // One that cannot be noted keeps no other from it.
+                noted = noted.and(archive.advance(acks.number(), shard, position));
             }
         }
         drop(moving);
-        archive.write(durable)
+        archive.write(durable).and(noted)
     }
 
     /// The durable subscriptions of which something was settled; with `idle`, all of them, and for
@@ -278,9 +293,9 @@ impl Registry {
             if !idle {
                 return has_changed.then(|| (Arc::clone(acks), Vec::new()));
             }
-            // Heads first: a shard that has no lane afterwards has had nothing below for it.
+            // Asked first: a shard that has no lane afterwards has had nothing below for it.
             let passed = self.engine.shards.iter().enumerate().map(|(shard, of)| {
-                let head = of.log.head();
+                let head = of.log.queued();
                 match known.inbox.lane(shard) {
                     None => Some(head),
                     // Nobody takes anything meanwhile, as long as control is held.
@@ -304,9 +319,11 @@ impl Registry {
     }
 
     fn retain(&self, archive: &Archive) {
-        let mut wanted = vec![Retention::NOTHING; self.engine.context.partitions.count()];
-        {
-            let topics = self.topics.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let wanted = {
+            let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+            // Under the lock: partitions have their numbers before their topic is among these.
+            let count = self.engine.context.partitions.count();
+            let mut wanted = vec![Retention::NOTHING; count];
             for entry in topics.values() {
                 let of_topic = entry.retention();
                 let count = entry.partitions.len() as u64;
@@ -315,7 +332,8 @@ impl Registry {
                     wanted[partition.id as usize] = Retention { max_bytes, ..of_topic };
                 }
             }
-        }
+            wanted
+        };
         let now_us = self.engine.clock.unix_us();
         for (of, (_, entry)) in wanted.iter().zip(self.engine.context.partitions.iter()) {
             // Relaxed: see `Record::has_expired`.

@@ -297,6 +297,10 @@ pub enum SubscribeError {
         /// The most it can be.
         max: u64,
     },
+    /// An [`Overflow`](crate::Overflow) policy was given to a subscription that delivers at least
+    /// once, where nothing overflows: leave it out, or ask for
+    /// [`DeliveryMode::AtMostOnce`](crate::DeliveryMode::AtMostOnce).
+    OverflowAtLeastOnce,
     /// The broker is closed.
     Closed,
     /// The call came from inside a filter function.
@@ -328,6 +332,9 @@ impl fmt::Display for SubscribeError {
             Self::OutOfRange { setting, min, max } => {
                 write!(f, "{setting} must be in {min}..={max}")
             }
+            Self::OverflowAtLeastOnce => f.write_str(
+                "an overflow policy is for delivery at most once: ask for that, or leave it out",
+            ),
             Self::Closed => f.write_str("the broker is closed"),
             Self::InsideFilter => f.write_str("a filter function may not call the broker"),
             Self::Forked => f.write_str("the broker was opened before this process was forked"),

@@ -3,6 +3,7 @@
 //!
 //! It does not keep the broker: what it calls at every turn says whether it is still there.
 
+use crate::contain::contain;
 use crate::fork::Generation;
 use crate::sync::Arc;
 use crate::threads;
@@ -75,7 +76,12 @@ impl Stop {
             }
             drop(asked);
             turns = (turns + 1) % SYNC_TURNS;
-            if !turn(turns == 0) {
+            let mut goes_on = true;
+            // What is settled is noted also where letting go fails so: the store may be the user's.
+            if !contain(|| goes_on = turn(turns == 0)) {
+                tracing::error!("a turn of the keeper panicked");
+            }
+            if !goes_on {
                 return;
             }
             asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);

@@ -961,22 +961,24 @@ impl Lane {
             catch_up.clear();
             return Ok(());
         }
-        if expired > 0 {
-            self.lose(expired);
-        }
         let taken = catch_up.left() as u64;
         self.counted.undeferred.add(recent);
+        if expired > 0 {
+            self.lose(expired, cursor);
+        }
         self.counted.buffered.set(taken);
         self.counted.replayed.add(taken - recent);
         Ok(())
     }
 
-    /// So many records were removed from what backs the log before the reader came to them. Those of
-    /// a whole stretch are all told: nobody knows any more which of them it wanted.
+    /// So many records from `cursor` on were removed before the reader came to them; which it wanted,
+    /// nobody knows. Those from before it began are all told, of others no more than are left for it.
     #[cold]
-    fn lose(&self, removed: u64) {
-        self.counted.undeferred.add(removed.min(self.deferred_left()));
-        self.expired_unread.fetch_add(removed, Ordering::Release);
+    fn lose(&self, removed: u64, cursor: u64) {
+        let history = removed.min(self.began_at.saturating_sub(cursor));
+        let deferred = (removed - history).min(self.deferred_left());
+        self.counted.undeferred.add(deferred);
+        self.expired_unread.fetch_add(history + deferred, Ordering::Release);
     }
 
     /// The records below `end` expire: counts those that a catching-up reader has not taken.

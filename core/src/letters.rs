@@ -16,14 +16,10 @@ use std::fmt;
 /// retain. Letters expire like other messages.
 ///
 /// ```
-/// use slipring::{Broker, DeliveryMode, DEAD_LETTER_REASON};
+/// use slipring::{Broker, DEAD_LETTER_REASON};
 ///
 /// let broker = Broker::in_memory();
-/// let mut jobs = broker
-///     .subscription("jobs/*")
-///     .name("mailer")
-///     .delivery(DeliveryMode::AtLeastOnce)
-///     .open()?;
+/// let mut jobs = broker.subscription("jobs/*").name("mailer").open()?;
 /// broker.publish("jobs/mail", "no address")?;
 /// jobs.recv()?.dead_letter("no address given")?;
 ///

@@ -2,13 +2,14 @@
 //!
 //! A [`Broker`] has topics, to which [`Topic::publish`] publishes, and subscriptions: pulled from a
 //! [`Subscription`], or handed to a function ([`SubscriptionBuilder::handler`]). What a subscription
-//! wants is told by patterns (see [`Pattern`]) and a [`Filter`]; what happens when it cannot keep
-//! up, by its [`Overflow`] policy; where it begins, by a [`Start`] position.
+//! wants is told by patterns (see [`Pattern`]) and a [`Filter`]; where it begins, by a [`Start`]
+//! position.
 //!
-//! Delivery is in order per partition; at most once, or at least once where a subscription asks for
-//! that ([`DeliveryMode`]): then messages are acknowledged, and come again until they are. Whatever is
-//! lost is counted, exactly, and told: see [`RecvError::Lagged`], [`SubscriptionBuilder::on_lagged`],
-//! [`Receipt`], [`Metrics`].
+//! Delivery is in order per partition, and at least once: messages are
+//! [acknowledged](Message::ack), or come again until they are. A subscription may ask for delivery
+//! at most once instead ([`DeliveryMode`]); what happens then when it cannot keep up, its
+//! [`Overflow`] policy says. Whatever is lost is counted, exactly, and told: see
+//! [`RecvError::Lagged`], [`SubscriptionBuilder::on_lagged`], [`Receipt`], [`Metrics`].
 //!
 //! A broker is in memory ([`Broker::in_memory`]), or has a directory ([`Broker::open`]): then what was
 //! published and settled outlives the process.

@@ -16,7 +16,8 @@
 //!
 //! Pairs: `head-published` (store of head after the records / load by readers), `slot-reused`
 //! (store of low, then of the slot / load of the slot, then of low), `alert` (store of the alert behind
-//! the reader's announcement / the swap that takes it).
+//! the reader's announcement / the swap that takes it), `all-queued` (store behind the pushes of what
+//! is below / load before a look into the queues).
 
 #![expect(unsafe_code, reason = "records behind an epoch pin")]
 
@@ -44,6 +45,8 @@ const RECENT: usize = 16;
 pub struct Log {
     head: CachePadded<Head>,
     floor: CachePadded<Floor>,
+    /// Below it everything is in the queues that it is for; kept where something backs the log.
+    queued: CachePadded<AtomicU64>,
     /// Whether a reader that follows the log has begun to wait.
     alert: CachePadded<AtomicBool>,
     pages: Box<[OnceLock<Box<[AtomicUsize]>>]>,
@@ -73,6 +76,14 @@ impl Log {
     pub fn head(&self) -> u64 {
         // SYNC head-published: pairs with LogWriter::advance.
         self.head.next.load(Ordering::Acquire)
+    }
+
+    /// Below it, what is in no queue is for nobody who has none of it there. Between a message's being
+    /// shown and its being queued this is behind the [`head`](Self::head). For logs that something
+    /// backs.
+    pub(crate) fn queued(&self) -> u64 {
+        // SYNC all-queued: pairs with LogWriter::note_queued.
+        self.queued.load(Ordering::Acquire)
     }
 
     /// Address of a record that has been published, and perhaps is the latest: its sequence tells.
@@ -266,6 +277,7 @@ impl LogWriter {
                 low: AtomicU64::new(start),
                 filling: AtomicUsize::new(0),
             }),
+            queued: CachePadded::new(AtomicU64::new(start)),
             alert: CachePadded::new(AtomicBool::new(false)),
             pages: (0..window.div_ceil(PAGE)).map(|_| OnceLock::new()).collect(),
             backing,
@@ -337,6 +349,15 @@ impl LogWriter {
         self.log.head.latest.store(latest, Ordering::Release);
         // SYNC head-published: pairs with Log::head.
         self.log.head.next.store(self.next, Ordering::Release);
+    }
+
+    /// All that is shown has been queued.
+    #[inline]
+    pub(crate) fn note_queued(&self) {
+        if self.log.backing.is_some() {
+            // SYNC all-queued: pairs with Log::queued.
+            self.log.queued.store(self.next, Ordering::Release);
+        }
     }
 
     /// The address of the record at `sequence`, which has not expired.

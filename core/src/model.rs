@@ -136,16 +136,20 @@ impl World {
         capacity: usize,
         replay: bool,
     ) -> Consumer {
+        let delivery = DeliveryMode::AtMostOnce;
+        self.begin(id, Queue { overflow, delivery, capacity }, replay)
+    }
+
+    /// Begins one whose queue falls back to the log when it is full.
+    pub fn subscribe_at_least_once(&self, id: u64, capacity: usize) -> Consumer {
+        let (overflow, delivery) = (Overflow::default(), DeliveryMode::AtLeastOnce);
+        self.begin(id, Queue { overflow, delivery, capacity }, false)
+    }
+
+    fn begin(&self, id: u64, queue: Queue, replay: bool) -> Consumer {
         let pattern = Pattern::new(TOPIC).expect("a topic's name is a pattern");
         let interest = Interest::new(vec![pattern.clone()], None, 0, 0);
-        let inbox = Arc::new(Inbox::new(
-            id,
-            None,
-            interest,
-            Queue { overflow, delivery: DeliveryMode::AtMostOnce, capacity },
-            1,
-            0,
-        ));
+        let inbox = Arc::new(Inbox::new(id, None, interest, queue, 1, 0));
         let route = || {
             let routes = self.routing.load().insert(&pattern, id, Arc::clone(&inbox));
             self.routing.store(Arc::new(routes));

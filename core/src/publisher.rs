@@ -79,7 +79,11 @@ impl Engine {
         let Some(store) = &self.store else { return Ok(false) };
         let upto = self.shards[shard].log.head();
         let committed = store.commit(shard, upto).and_then(|()| store.bounds(shard));
-        let bounds = committed.map_err(|error| StoreFault::from(&error))?;
+        // Whatever has failed: it was published, and nobody knows whether it is stored.
+        let bounds = committed.map_err(|error| {
+            tracing::error!(shard, %error, "what was published may not be stored");
+            StoreFault::Poisoned
+        })?;
         Ok(bounds.durable >= upto)
     }
 
@@ -192,8 +196,10 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 /// let receipt = topic.publish("four!")?;
 /// assert_eq!((receipt.offset, receipt.matched, receipt.enqueued), (0, 1, 1));
 /// topic.publish(NewMessage::new(b"six!").attributes(&[("team", "IN")]))?;
-/// assert_eq!(scores.recv()?.payload(), b"four!");
-/// assert_eq!(scores.recv()?.attribute("team"), Some("IN"));
+/// let four = scores.recv()?;
+/// assert_eq!((four.payload(), four.ack()), (&b"four!"[..], Ok(true)));
+/// let six = scores.recv()?;
+/// assert_eq!((six.attribute("team"), six.ack()), (Some("IN"), Ok(true)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone)]
@@ -701,7 +707,7 @@ impl Loan {
     /// Publishes the message. It is read where it was written; nothing is copied.
     ///
     /// # Errors
-    /// With the loan given back, so that it can be committed again.
+    /// With the loan given back, so that it can be committed again, where nothing was published.
     pub fn commit(self) -> Result<Receipt, CommitError> {
         self.commit_within(Limit::NONE)
     }
@@ -723,7 +729,7 @@ impl Loan {
         let partition = &self.topic.entry.partitions[self.index];
         let engine = &self.topic.engine;
         if let Err(reason) = engine.check() {
-            return Err(CommitError { reason, loan: self });
+            return Err(CommitError { reason, loan: Some(self) });
         }
         let mut waits = Waits::default();
         loop {
@@ -735,15 +741,16 @@ impl Loan {
                 let since = waits.since(inbox).unwrap_or(waits.now);
                 match self.topic.wait_for_room(inbox, lane, since, limit) {
                     Ok(()) => continue,
-                    Err(reason) => return Err(CommitError { reason, loan: self }),
+                    Err(reason) => return Err(CommitError { reason, loan: Some(self) }),
                 }
             }
             return match appended.stop.take() {
-                Some(stop) => Err(CommitError { reason: stop.into(), loan: self }),
-                None => match self.topic.committed(partition, &appended) {
-                    Ok(receipt) => Ok(receipt),
-                    Err(reason) => Err(CommitError { reason, loan: self }),
-                },
+                Some(stop) => Err(CommitError { reason: stop.into(), loan: Some(self) }),
+                // Whoever reads the log has it by now: it may not be written to any more.
+                None => self
+                    .topic
+                    .committed(partition, &appended)
+                    .map_err(|reason| CommitError { reason, loan: None }),
             };
         }
     }
@@ -777,8 +784,9 @@ impl fmt::Debug for Loan {
 pub struct CommitError {
     /// Why not.
     pub reason: PublishError,
-    /// The loan, unharmed.
-    pub loan: Loan,
+    /// The loan, unharmed. `None` where the message was published, and what failed is to make it
+    /// survive: nobody knows whether it does.
+    pub loan: Option<Loan>,
 }
 
 impl fmt::Display for CommitError {

@@ -7,6 +7,7 @@ use crate::error::RecvError;
 use crate::handled::Handled;
 use crate::inbox::Inbox;
 use crate::lane::{Lane, Look, Next, Polled, Reader};
+use crate::lease::{AckId, Settle};
 use crate::message::Message;
 use crate::publisher::Engine;
 use crate::sync::Arc;
@@ -183,7 +184,7 @@ impl Receiver {
         }
         let heads: Vec<u64> = match &self.acked {
             Some(acked) if acked.acks.is_durable() => {
-                self.engine.shards.iter().map(|shard| shard.log.head()).collect()
+                self.engine.shards.iter().map(|shard| shard.log.queued()).collect()
             }
             _ => Vec::new(),
         };
@@ -246,6 +247,14 @@ impl Receiver {
         let Self { reader, engine, acked, .. } = self;
         if let Some(acked) = acked {
             acked.settle(&Lane::message(reader, address, &engine.context), handled);
+        }
+    }
+
+    /// Settles the message that `id` names, unless its lease is over.
+    pub(crate) fn ack(&self, id: AckId) {
+        if let Some(acked) = &self.acked {
+            // Where that cannot be called, neither can what follows, which tells.
+            let _ = acked.acks.ack(id);
         }
     }
 

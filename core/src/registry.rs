@@ -107,6 +107,9 @@ pub struct CloseReport {
     pub unhandled: u64,
     /// Messages that are queued for subscriptions that are pulled. They can still be received.
     pub unreceived: u64,
+    /// Messages that were delivered and are not settled: failed and waiting for another attempt, or
+    /// not acknowledged yet. What has been received can still be acknowledged.
+    pub unsettled: u64,
     /// Whether a handler was still running. It runs to its end, and is then not called again.
     pub handler_running: bool,
     /// What kept the store from being closed in order. What was acknowledged is on the disk as far
@@ -301,12 +304,14 @@ impl Registry {
         for shard in &self.engine.shards {
             shard.baton.run(|core| core.close());
         }
-        let (inboxes, tasks): (Vec<_>, Vec<_>) = {
+        let (inboxes, tasks, acks): (Vec<_>, Vec<_>, Vec<_>) = {
             let control = self.control();
             let known = control.subscriptions.values();
             let tasks = known.clone().filter_map(|known| known.task.as_ref()?.upgrade());
             let pulled = known.clone().filter(|known| known.task.is_none());
-            (pulled.map(|known| Arc::clone(&known.inbox)).collect(), tasks.collect())
+            let acks = known.clone().filter_map(|known| known.acks.clone());
+            let pulled = pulled.map(|known| Arc::clone(&known.inbox));
+            (pulled.collect(), tasks.collect(), acks.collect())
         };
         for inbox in inboxes.iter().chain(tasks.iter().map(|task| &task.inbox)) {
             inbox.advance(InboxState::Closed);
@@ -327,6 +332,7 @@ impl Registry {
             report.handler_running |= !workers.stop(deadline);
         }
         report.unreceived = inboxes.iter().map(|inbox| inbox.depth()).sum();
+        report.unsettled = acks.iter().map(|acks| acks.unsettled()).sum();
         report.store = self.close_archive().err();
         tracing::info!(?report, "broker closed");
         report
@@ -371,6 +377,11 @@ impl Registry {
         }
     }
 
+    /// Whether `inbox` is in the place of its subscription.
+    pub(crate) fn knows(&self, inbox: &Inbox) -> bool {
+        self.control().subscriptions.contains_key(&inbox.id)
+    }
+
     /// The number that the next subscription or inbox gets.
     pub(crate) fn next_id(&self) -> u64 {
         let mut control = self.control();
@@ -396,14 +407,16 @@ impl Registry {
         let next = Arc::new(inbox.again(self.next_id(), interest));
         // Asks the filter, so no lock is held.
         let replays = start.map(|start| self.replays(&next, start));
-        // Written down first: if that fails, nothing has changed.
-        let moved = start.and_then(|start| {
-            let archive = self.archive.as_ref().filter(|_| acks.is_durable())?;
-            Some((archive.moving(), start, inbox.name.as_deref()?))
-        });
-        if let Some((_, start, name)) = &moved {
+        // Held by everybody who gives it another inbox: what is written down is of the one that is
+        // in its place.
+        let moving = self.moving().filter(|_| acks.is_durable());
+        if let (Some(_), Some(start), Some(name)) = (&moving, start, inbox.name.as_deref()) {
+            if self.engine.is_closed() || !self.knows(inbox) {
+                return Ok(None);
+            }
+            // Written down first: if that fails, nothing has changed.
             let floors = self.floors(replays.as_ref().and_then(Option::as_deref));
-            self.move_subscription(acks, name, *start, &floors)?;
+            self.move_subscription(acks, name, start, &floors)?;
         }
         let mut control = self.control();
         if self.engine.is_closed() {
@@ -434,7 +447,7 @@ impl Registry {
         acks.note_unsettled();
         // Its consumer may keep it for as long as it likes.
         self.engine.silence(inbox);
-        drop(moved);
+        drop(moving);
         Ok(Some(Succession { acks, before: before.task }))
     }
 

@@ -71,6 +71,8 @@ impl Broker {
     /// [`ConfigError::UnknownSubscription`].
     pub fn delete_subscription(&self, name: &str) -> Result<(), ConfigError> {
         self.inner.engine.check()?;
+        // Nobody makes one of the same name, or moves this one, before it is gone from all places.
+        let moving = self.inner.moving();
         let acks = self.inner.control().find(name).and_then(|known| known.acks.clone());
         if let Some(acks) = acks {
             // Written down first: if that fails, nothing has changed.
@@ -80,6 +82,7 @@ impl Broker {
         let mut control = self.inner.control();
         let id = control.find(name).map(|known| known.inbox.id);
         let known = id.and_then(|id| self.inner.forget(control, id));
+        drop(moving);
         let Known { inbox, task, acks, is_offline } =
             known.ok_or(ConfigError::UnknownSubscription)?;
         self.inner.engine.silence(&inbox);

@@ -752,6 +752,7 @@ impl Core {
                 ended = true;
             }
         }
+        self.log.note_queued();
         if ended {
             self.unfollow();
             state.route.retain(|target| target.inbox.state() == InboxState::Open);

@@ -29,7 +29,8 @@ use std::time::{Duration, Instant};
 /// Settings of a subscription. See [`Broker::subscription`](crate::Broker::subscription).
 ///
 /// ```
-/// use slipring::{Broker, Overflow, Start};
+/// use slipring::{Broker, DeliveryMode, Overflow, Start};
+/// use std::time::Duration;
 ///
 /// let broker = Broker::in_memory();
 /// broker.publish("orders/in", "1")?;
@@ -37,11 +38,22 @@ use std::time::{Duration, Instant};
 ///     .subscription("orders/*")
 ///     .pattern("returns/**")
 ///     .filter("NOT attributes:test")
-///     .capacity(4096)
-///     .overflow(Overflow::DropOldest)
 ///     .start(Start::Earliest)
+///     .visibility_timeout(Duration::from_secs(30))
 ///     .open()?;
-/// assert_eq!(orders.recv()?.payload(), b"1");
+/// let order = orders.recv()?;
+/// assert_eq!(order.payload(), b"1");
+/// order.ack()?;
+///
+/// // What is out of date when it comes late needs no acknowledging.
+/// let mut display = broker
+///     .subscription("orders/*")
+///     .delivery(DeliveryMode::AtMostOnce)
+///     .overflow(Overflow::DropOldest)
+///     .capacity(16)
+///     .start(Start::Last(1))
+///     .open()?;
+/// assert_eq!(display.recv()?.payload(), b"1");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
@@ -51,7 +63,7 @@ pub struct SubscriptionBuilder<'a> {
     name: Option<&'a str>,
     filter: Result<Option<Selector>, InvalidFilter>,
     capacity: usize,
-    overflow: Overflow,
+    overflow: Option<Overflow>,
     delivery: DeliveryMode,
     terms: Terms,
     dead_letter_topic: Option<&'a str>,
@@ -87,7 +99,7 @@ impl<'a> SubscriptionBuilder<'a> {
             name: None,
             filter: Ok(None),
             capacity: DEFAULT_CAPACITY,
-            overflow: Overflow::default(),
+            overflow: None,
             delivery: DeliveryMode::default(),
             terms: Terms::default(),
             dead_letter_topic: None,
@@ -111,11 +123,11 @@ impl<'a> SubscriptionBuilder<'a> {
 
     /// A name, unique in the broker: 1..=255 of `[A-Za-z0-9._~+%-]`.
     ///
-    /// A subscription that has a name and [delivers at least once](DeliveryMode::AtLeastOnce) lives
-    /// as long as the broker: when its consumer is dropped it goes on without one, and the next that
-    /// is opened under the name gets all that was published in between, as far as the log retains
-    /// it, and all that was not settled. It keeps the filter and the other settings that it was made
-    /// with, and goes on where it was, whatever start is asked for.
+    /// A subscription that has a name and delivers at least once (the default) lives as long as the
+    /// broker: when its consumer is dropped it goes on without one, and the next that is opened under
+    /// the name gets all that was published in between, as far as the log retains it, and all that was
+    /// not settled. It keeps the filter and the other settings that it was made with, and goes on
+    /// where it was, whatever start is asked for.
     pub fn name(self, name: &'a str) -> Self {
         Self { name: Some(name), ..self }
     }
@@ -151,7 +163,7 @@ impl<'a> SubscriptionBuilder<'a> {
         Self { capacity, ..self }
     }
 
-    /// When a message counts as delivered.
+    /// When a message counts as delivered: [`DeliveryMode::AtLeastOnce`] by default.
     pub fn delivery(self, delivery: DeliveryMode) -> Self {
         Self { delivery, ..self }
     }
@@ -207,9 +219,11 @@ impl<'a> SubscriptionBuilder<'a> {
         Self { takes_over: true, ..self }
     }
 
-    /// What happens to messages while the queue is full, where they are delivered at most once.
+    /// What happens to messages while the queue is full: [`Overflow::DropNewest`] by default. Only for
+    /// [`DeliveryMode::AtMostOnce`], which it does not imply: whoever wants to be sure of each message,
+    /// and asks for [`Overflow::Block`] as well, is to be told, not to lose that.
     pub fn overflow(self, overflow: Overflow) -> Self {
-        Self { overflow, ..self }
+        Self { overflow: Some(overflow), ..self }
     }
 
     /// Where in the stream to begin.
@@ -282,6 +296,9 @@ impl<'a> SubscriptionBuilder<'a> {
     fn attach(&self) -> Result<Option<Arc<Acks>>, SubscribeError> {
         let registry = &self.registry;
         registry.engine.check()?;
+        if self.overflow.is_some() && self.delivery == DeliveryMode::AtLeastOnce {
+            return Err(SubscribeError::OverflowAtLeastOnce);
+        }
         let Some(name) = self.name.filter(|_| self.delivery == DeliveryMode::AtLeastOnce) else {
             return Ok(None);
         };
@@ -323,7 +340,10 @@ impl<'a> SubscriptionBuilder<'a> {
     }
 
     /// Subscribes; `handler` is called with every message, in order, one at a time, on a delivery
-    /// worker. What it returns tells whether it succeeded: nothing, or a `Result`.
+    /// worker. What it returns settles the message: nothing, a `Result`, or a
+    /// [`Handled`](crate::Handled). Success acknowledges it; after a failure it is delivered again,
+    /// and in the end goes to the dead letters. Where messages are delivered at most once, a failure
+    /// is reported and counted, and that is all.
     ///
     /// From inside the handler everything is allowed: publish, subscribe, unsubscribe this or
     /// another subscription, close the broker. A panic is caught and counts as a failure.
@@ -426,9 +446,8 @@ impl<'a> SubscriptionBuilder<'a> {
             inner.next_id(),
             self.name.map(Into::into),
             Interest::new(patterns, selector, from_offset, from_us),
-            // Nothing overflows where messages are settled later.
             Queue {
-                overflow: if settles_later { Overflow::DropNewest } else { self.overflow },
+                overflow: self.overflow.unwrap_or_default(),
                 delivery: self.delivery,
                 capacity: self.capacity,
             },
@@ -609,7 +628,8 @@ impl HandlerSubscription {
             std::mem::forget(self.task.take());
             return true;
         }
-        if let Some(registry) = registry.as_ref().filter(|_| task.acks.is_none()) {
+        let goes_on = task.acks.is_some() && task.inbox.name.is_some();
+        if let Some(registry) = registry.as_ref().filter(|_| !goes_on) {
             registry.unroute(&task.inbox);
         }
         let ended = task.end(deadline);

@@ -10,6 +10,7 @@ use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::{is_inside_filter, outside_filters};
 use crate::lane::Next;
+use crate::lease::AckId;
 use crate::message::{Message, OwnedMessage};
 use crate::receiver::Receiver;
 use crate::sync::{Arc, current_thread};
@@ -48,10 +49,13 @@ pub(crate) trait Home: Send + Sync {
 /// let mut subscription = broker.subscribe("a/**")?;
 /// broker.publish("a/b", "one")?;
 /// broker.publish("a/c", "two")?;
-/// assert_eq!(subscription.recv()?.topic(), "a/b");
+/// let first = subscription.recv()?;
+/// assert_eq!(first.topic(), "a/b");
+/// first.ack()?;
 /// let kept = subscription.recv()?.keep();
 /// assert_eq!(subscription.try_recv().unwrap_err(), TryRecvError::Empty);
 /// assert_eq!(kept.payload(), b"two");
+/// kept.view().ack()?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct Subscription {
@@ -300,8 +304,32 @@ impl Subscription {
 
     /// An iterator over the messages, which waits for each and ends when the broker closes. Losses
     /// are items of their own.
+    ///
+    /// Where messages are delivered at least once, asking for the next acknowledges the one before,
+    /// unless that was settled otherwise: it has been dealt with. Whoever leaves the loop
+    /// acknowledges the last one or gets it again. An adapter that asks ahead, as
+    /// [`collect`](Iterator::collect) does, acknowledges what nobody has dealt with yet.
+    ///
+    /// ```
+    /// use slipring::Broker;
+    ///
+    /// let broker = Broker::in_memory();
+    /// let mut jobs = broker.subscribe("jobs/*")?;
+    /// for job in ["1", "2", "3"] {
+    ///     broker.publish("jobs/new", job)?;
+    /// }
+    /// for job in &mut jobs {
+    ///     let job = job?;
+    ///     if job.payload() == b"3" {
+    ///         job.view().ack()?;
+    ///         break;
+    ///     }
+    /// }
+    /// assert_eq!(broker.metrics().subscriptions[0].acked, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn iter(&mut self) -> Iter<'_> {
-        Iter { subscription: self }
+        Iter { subscription: self, last: None }
     }
 
     /// What an iterator or stream makes of an error: a loss and an end that is no close are told
@@ -506,14 +534,22 @@ impl Batch<'_> {
 #[derive(Debug)]
 pub struct Iter<'a> {
     subscription: &'a mut Subscription,
+    /// What it gave last, if that is to be settled.
+    last: Option<AckId>,
 }
 
 impl Iterator for Iter<'_> {
     type Item = Result<OwnedMessage, RecvError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(last) = self.last.take() {
+            self.subscription.receiver.ack(last);
+        }
         match self.subscription.recv() {
-            Ok(message) => Some(Ok(message.keep())),
+            Ok(message) => {
+                self.last = message.ack_id();
+                Some(Ok(message.keep()))
+            }
             Err(error) => self.subscription.item_of(error),
         }
     }
@@ -529,6 +565,9 @@ impl<'a> IntoIterator for &'a mut Subscription {
 }
 
 /// The messages as a stream, on any async runtime. Ends when the broker closes; losses are items.
+///
+/// Where messages are delivered at least once, each is to be acknowledged: being asked for the next
+/// does not mean here that the one before has been dealt with, for many are dealt with at a time.
 impl futures_core::Stream for Subscription {
     type Item = Result<OwnedMessage, RecvError>;
 

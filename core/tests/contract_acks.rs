@@ -5,11 +5,12 @@
 mod watchdog;
 
 use slipring::{
-    AckError, AckId, Backoff, Broker, DEAD_LETTER_REASON, DeliveryMode, Handled, Message,
-    NewMessage, PublishError, RecvError, Start, SubscribeError, Subscription, SubscriptionBuilder,
-    TestClock, TryRecvError, WhenFull,
+    AckError, AckId, Backoff, BreakerState, Broker, CircuitBreaker, DEAD_LETTER_REASON,
+    DeliveryMode, Handled, Message, NewMessage, Overflow, PublishError, RecvError, Start,
+    SubscribeError, Subscription, SubscriptionBuilder, TestClock, TryRecvError, WhenFull,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
@@ -17,8 +18,9 @@ use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
 
+/// It is the default.
 fn settled_later<'a>(broker: &Broker, pattern: &'a str) -> SubscriptionBuilder<'a> {
-    broker.subscription(pattern).delivery(DeliveryMode::AtLeastOnce)
+    broker.subscription(pattern)
 }
 
 fn with_clock() -> (TestClock, Broker) {
@@ -28,7 +30,11 @@ fn with_clock() -> (TestClock, Broker) {
 }
 
 fn text(message: &Message<'_>) -> String {
-    String::from_utf8(message.payload().to_vec()).expect("text")
+    text_of(message.payload())
+}
+
+fn text_of(payload: &[u8]) -> String {
+    String::from_utf8(payload.to_vec()).expect("text")
 }
 
 /// The next message, as text with its attempt.
@@ -42,6 +48,137 @@ fn next(subscription: &mut Subscription) -> Option<(String, u32)> {
 
 fn id(subscription: &mut Subscription) -> AckId {
     subscription.try_recv().expect("a message").ack_id().expect("it is leased")
+}
+
+#[test]
+fn messages_are_to_be_acknowledged_unless_something_else_is_asked_for() {
+    assert_eq!(DeliveryMode::default(), DeliveryMode::AtLeastOnce);
+    let (clock, broker) = with_clock();
+    let mut pulled = broker.subscribe("a").unwrap();
+    let mut once = broker.subscription("a").delivery(DeliveryMode::AtMostOnce).open().unwrap();
+    broker.publish("a", "one").unwrap();
+    assert_eq!(next(&mut pulled), Some(("one".into(), 1)));
+    assert_eq!(next(&mut once), Some(("one".into(), 1)));
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(next(&mut pulled), Some(("one".into(), 2)), "after 10 s");
+    assert_eq!(next(&mut once), None);
+}
+
+#[test]
+fn an_overflow_policy_is_refused_where_nothing_overflows() {
+    let broker = Broker::in_memory();
+    for overflow in [
+        Overflow::DropNewest,
+        Overflow::DropOldest,
+        Overflow::Block { timeout: None },
+        Overflow::Disconnect { after: MS },
+    ] {
+        let builder = || broker.subscription("a").name("s").overflow(overflow);
+        let refusal = SubscribeError::OverflowAtLeastOnce;
+        assert_eq!(builder().open().unwrap_err(), refusal);
+        assert_eq!(builder().handler(|_| ()).unwrap_err(), refusal);
+        let named = builder().delivery(DeliveryMode::AtLeastOnce);
+        assert_eq!(named.open().unwrap_err(), refusal, "also if it is said twice");
+        drop(builder().delivery(DeliveryMode::AtMostOnce).open().unwrap());
+    }
+    assert_eq!(broker.subscriptions(), Ok(vec![]));
+}
+
+#[test]
+fn an_iterator_acknowledges_what_it_gave_when_it_is_asked_for_the_next() {
+    let (_clock, broker) = with_clock();
+    let mut all = broker.subscribe("a").unwrap();
+    let acker = all.acker().unwrap();
+    let unsettled = || broker.metrics().subscriptions[0].unsettled;
+    for payload in ["0", "1", "2", "3"] {
+        broker.publish("a", payload).unwrap();
+    }
+    let mut messages = all.iter();
+    let mut taken = || messages.next().unwrap().unwrap();
+    assert_eq!((text(&taken().view()).as_str(), unsettled()), ("0", 1));
+    let second = taken();
+    assert_eq!(unsettled(), 1, "the first is settled");
+    second.view().nack(Some(Duration::from_secs(1))).unwrap();
+    let third = taken();
+    assert_eq!(unsettled(), 2, "what was given back stays so");
+    assert_eq!(third.view().ack(), Ok(true));
+    assert_eq!((text(&taken().view()).as_str(), unsettled()), ("3", 2));
+    broker.close(Duration::ZERO);
+    assert!(messages.next().is_none());
+    assert_eq!(unsettled(), 1, "the last is settled at the end");
+    assert_eq!(acker.ack(&second.view().ack_id().unwrap()), Ok(false));
+}
+
+#[test]
+fn whoever_leaves_the_loop_or_uses_a_stream_acknowledges_by_himself() {
+    let broker = Broker::in_memory();
+    let mut all = broker.subscribe("a").unwrap();
+    let unsettled = || broker.metrics().subscriptions[0].unsettled;
+    for payload in ["0", "1", "2", "3"] {
+        broker.publish("a", payload).unwrap();
+    }
+    let left = all.iter().next().unwrap().unwrap();
+    assert_eq!(unsettled(), 1);
+    assert_eq!(left.view().ack(), Ok(true));
+    let next = || futures::executor::block_on(futures::StreamExt::next(&mut all)).unwrap().unwrap();
+    let taken: Vec<_> = std::iter::repeat_with(next).take(3).collect();
+    assert_eq!(unsettled(), 3);
+    assert!(taken.iter().all(|message| message.view().ack() == Ok(true)));
+    assert_eq!(unsettled(), 0);
+}
+
+#[test]
+fn closing_tells_what_is_not_settled() {
+    let watchdog = watchdog::watch(60);
+    let (_clock, broker) = with_clock();
+    let mut pulled = broker.subscribe("a").unwrap();
+    let handler = broker.subscription("a").handler(|message| match message.payload() {
+        b"bad" => Handled::retry("never"),
+        _ => Handled::Success,
+    });
+    let handler = handler.unwrap();
+    for payload in ["bad", "good", "better"] {
+        broker.publish("a", payload).unwrap();
+    }
+    watchdog.until("it has handled them", || handler.metrics().unwrap().acked == 2);
+    watchdog.until("one has failed", || handler.metrics().unwrap().handler_failures == 1);
+    let received = pulled.try_recv().unwrap();
+    let report = broker.close(Duration::from_secs(30));
+    assert_eq!((report.unhandled, report.unreceived, report.unsettled), (0, 2, 2));
+    assert_eq!(received.ack(), Ok(true));
+}
+
+#[test]
+fn an_open_breaker_keeps_what_is_due_again_waiting() {
+    let watchdog = watchdog::watch(60);
+    let (clock, broker) = with_clock();
+    let (told, calls) = channel();
+    let fails = Arc::new(AtomicBool::new(true));
+    let failing = Arc::clone(&fails);
+    let cool_down = Duration::from_secs(60);
+    let handler = broker
+        .subscription("a")
+        .backoff(Backoff::new(100 * MS, 100 * MS))
+        .circuit_breaker(CircuitBreaker { failures: 2.try_into().unwrap(), cool_down })
+        .handler(move |message| {
+            told.send((text(message), message.attempt())).unwrap();
+            let fails = failing.load(Ordering::Relaxed);
+            if fails { Handled::retry("down") } else { Handled::Success }
+        })
+        .unwrap();
+    for payload in ["0", "1", "2"] {
+        broker.publish("a", payload).unwrap();
+    }
+    let called = |times| calls.iter().take(times).collect::<Vec<_>>();
+    assert_eq!(called(2), [("0".into(), 1), ("1".into(), 1)]);
+    watchdog.until("it opens", || handler.metrics().unwrap().breaker == BreakerState::Open);
+    clock.advance(cool_down - MS);
+    assert!(calls.try_recv().is_err(), "two are due, and the breaker is open");
+    fails.store(false, Ordering::Relaxed);
+    clock.advance(MS);
+    let rest: BTreeSet<_> = called(3).into_iter().collect();
+    assert_eq!(rest, [("0", 2), ("1", 2), ("2", 1)].map(|(text, n)| (text.into(), n)).into());
+    watchdog.until("all is settled", || handler.metrics().unwrap().acked == 3);
 }
 
 #[test]
@@ -410,9 +547,16 @@ fn a_broker_that_refuses_is_full_until_messages_are_settled() {
     let ids: Vec<_> = (0..published).map(|_| id(&mut all)).collect();
     assert_eq!(next(&mut all), None);
     assert_eq!(broker.publish("a", &payload).unwrap_err(), PublishError::Full);
+    let mut loan = broker.topic("a").unwrap().loan(1000).unwrap();
+    loan.fill(8);
+    let refused = loan.commit().unwrap_err();
+    assert_eq!(refused.reason, PublishError::Full);
+    let again = refused.loan.expect("it was not published");
+    assert_eq!(again[..3], [8; 3]);
     let acker = all.acker().unwrap();
     assert!(acker.ack_all(&ids).into_iter().all(|settled| settled == Ok(true)));
-    assert!(broker.publish("a", &payload).is_ok(), "there is room again");
+    assert!(again.commit().is_ok(), "there is room again");
+    assert_eq!(next(&mut all), Some((text_of(&[8; 1000]), 1)));
 }
 
 #[test]
@@ -502,6 +646,6 @@ fn seeking_delivers_anew_what_was_settled_and_makes_old_ids_stale() {
     assert_eq!(next(&mut all), None);
     broker.publish("a", "3").unwrap();
     assert_eq!(next(&mut all), Some(("3".into(), 1)));
-    let mut once = broker.subscribe("a").unwrap();
+    let mut once = broker.subscription("a").delivery(DeliveryMode::AtMostOnce).open().unwrap();
     assert!(once.seek(Start::Earliest).is_err());
 }

@@ -4,8 +4,8 @@ mod watchdog;
 
 use slipring::{
     AckError, Backoff, Broker, DEAD_LETTER_ATTEMPTS, DEAD_LETTER_OFFSET, DEAD_LETTER_PARTITION,
-    DEAD_LETTER_REASON, DEAD_LETTER_SUBSCRIPTION, DEAD_LETTER_TOPIC, DeliveryMode, Filter, Handled,
-    NewMessage, PublishError, Start, SubscribeError, Subscription, SubscriptionBuilder, TestClock,
+    DEAD_LETTER_REASON, DEAD_LETTER_SUBSCRIPTION, DEAD_LETTER_TOPIC, Filter, Handled, NewMessage,
+    PublishError, Start, SubscribeError, Subscription, SubscriptionBuilder, TestClock,
     TryRecvError,
 };
 use std::time::Duration;
@@ -13,7 +13,7 @@ use std::time::Duration;
 const MS: Duration = Duration::from_millis(1);
 
 fn settled_later<'a>(broker: &Broker, pattern: &'a str) -> SubscriptionBuilder<'a> {
-    broker.subscription(pattern).delivery(DeliveryMode::AtLeastOnce)
+    broker.subscription(pattern)
 }
 
 fn with_clock() -> (TestClock, Broker) {

@@ -83,7 +83,12 @@ fn what_was_published_is_there_again_as_it_was() {
     drop(broker);
 
     let broker = Broker::open(dir.path()).unwrap();
-    let mut all = broker.subscription("a/**").start(Start::Earliest).open().unwrap();
+    let mut all = broker
+        .subscription("a/**")
+        .delivery(DeliveryMode::AtMostOnce)
+        .start(Start::Earliest)
+        .open()
+        .unwrap();
     let first = all.recv().unwrap();
     assert_eq!((first.topic(), first.payload(), first.key()), ("a/b", &b"payload"[..], Some("k")));
     assert_eq!((first.id().own(), first.attribute("kind")), (Some("own"), Some("x")));
@@ -229,7 +234,12 @@ fn topics_keep_their_partitions_and_deleted_ones_stay_deleted() {
     let broker = quick().open(dir.path()).unwrap();
     assert_eq!(broker.describe_topic("a/b").unwrap(), described);
     assert_eq!(broker.topics("**", None, 9).unwrap(), ["a/b"]);
-    let mut all = broker.subscription("a/*").start(Start::Earliest).open().unwrap();
+    let mut all = broker
+        .subscription("a/*")
+        .delivery(DeliveryMode::AtMostOnce)
+        .start(Start::Earliest)
+        .open()
+        .unwrap();
     assert_eq!(take(&mut all), [1; 4], "not what the deleted topic had");
     // The name is free, and what is new under it is not taken for the old.
     let again = broker.create_topic("a/gone", 1).unwrap();
@@ -242,7 +252,12 @@ fn a_directory_belongs_to_one_broker_and_is_free_when_that_is_closed() {
     let dir = tempdir().unwrap();
     let broker = quick().shards(2).open(dir.path()).unwrap();
     publish(&broker, 0..1);
-    let mut all = broker.subscription("a/*").start(Start::Earliest).open().unwrap();
+    let mut all = broker
+        .subscription("a/*")
+        .delivery(DeliveryMode::AtMostOnce)
+        .start(Start::Earliest)
+        .open()
+        .unwrap();
     let locked = Broker::open(dir.path()).unwrap_err();
     assert!(matches!(locked, OpenError::Store(StoreError::Locked)), "{locked}");
     let kept = all.recv().unwrap().keep();
@@ -265,7 +280,12 @@ fn a_consumer_that_is_far_behind_reads_from_the_disk_while_others_publish() {
     // Some thousand messages fit into memory.
     let broker = quick().memory_budget(256 << 10).open(dir.path()).unwrap();
     let mut behind = named(&broker, "s").capacity(16).open().unwrap();
-    let mut lossy = broker.subscription("a/*").capacity(1 << 16).open().unwrap();
+    let mut lossy = broker
+        .subscription("a/*")
+        .delivery(DeliveryMode::AtMostOnce)
+        .capacity(1 << 16)
+        .open()
+        .unwrap();
     publish(&broker, 0..ALL / 2);
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -294,7 +314,13 @@ fn what_is_queued_for_a_ring_that_displaces_is_read_from_the_disk_as_well() {
     let dir = tempdir().unwrap();
     let broker = quick().memory_budget(256 << 10).open(dir.path()).unwrap();
     let oldest = Overflow::DropOldest;
-    let mut lossy = broker.subscription("a/*").capacity(8192).overflow(oldest).open().unwrap();
+    let mut lossy = broker
+        .subscription("a/*")
+        .delivery(DeliveryMode::AtMostOnce)
+        .capacity(8192)
+        .overflow(oldest)
+        .open()
+        .unwrap();
     publish(&broker, 0..20_000);
     assert_eq!(lossy.recv().unwrap_err(), RecvError::Lagged(20_000 - 8192));
     assert!(take(&mut lossy).into_iter().eq(20_000 - 8192..20_000));
@@ -313,7 +339,12 @@ fn all_starts_find_their_place_on_the_disk() {
         let receipt = topic.publish(&number.to_le_bytes()).unwrap();
         assert_eq!(receipt.offset, number / 2);
     }
-    let mut all = broker.subscription("a/b").start(Start::Earliest).open().unwrap();
+    let mut all = broker
+        .subscription("a/b")
+        .delivery(DeliveryMode::AtMostOnce)
+        .start(Start::Earliest)
+        .open()
+        .unwrap();
     let mut times = vec![0; 20_000];
     let mut count = 0;
     while count < 20_000 {
@@ -326,7 +357,12 @@ fn all_starts_find_their_place_on_the_disk() {
 
     let broker = open();
     let begun_at = |start| {
-        let mut from = broker.subscription("a/b").start(start).open().unwrap();
+        let mut from = broker
+            .subscription("a/b")
+            .delivery(DeliveryMode::AtMostOnce)
+            .start(start)
+            .open()
+            .unwrap();
         let mut numbers = take(&mut from);
         numbers.sort_unstable();
         let all_follow = numbers.windows(2).all(|pair| pair[0] + 1 == pair[1]);
@@ -420,7 +456,12 @@ fn a_subscription_that_nothing_comes_for_loses_nothing_to_retention() {
     clock.advance(hour + Duration::from_secs(60));
     publish(&broker, 10_000..10_001);
     let retained = || {
-        let mut all = broker.subscription("a/b").start(Start::Earliest).open().unwrap();
+        let mut all = broker
+            .subscription("a/b")
+            .delivery(DeliveryMode::AtMostOnce)
+            .start(Start::Earliest)
+            .open()
+            .unwrap();
         let mut count = 0;
         loop {
             match all.try_recv() {
@@ -435,6 +476,37 @@ fn a_subscription_that_nothing_comes_for_loses_nothing_to_retention() {
     let mut consumer = quiet(&broker);
     broker.publish("quiet", &7_u64.to_le_bytes()).unwrap();
     assert_eq!(drain(&mut consumer), (first_attempts([7]), 0));
+}
+
+#[test]
+fn a_subscription_is_told_of_no_more_lost_messages_than_were_for_it() {
+    let watchdog = watchdog::watch(120);
+    let dir = tempdir().unwrap();
+    let clock = TestClock::new();
+    let disk = small_disk(SyncPolicy::Os).segment_bytes(64 << 10);
+    let builder = Broker::builder().disk(disk).clock(&clock).memory_budget(256 << 10);
+    let broker = builder.open(dir.path()).unwrap();
+    let hour = Duration::from_secs(3600);
+    for topic in ["a/b", "rare/r"] {
+        broker.create_topic_with(topic, TopicConfig::default().retention(Some(hour))).unwrap();
+    }
+    let mode = DeliveryMode::AtLeastOnce;
+    let rare = || broker.subscription("rare/*").name("r").delivery(mode).open().unwrap();
+    drop(rare());
+    publish(&broker, 0..5_000);
+    for number in 0..3_u64 {
+        broker.publish("rare/r", &number.to_le_bytes()).unwrap();
+    }
+    publish(&broker, 5_000..10_000);
+    clock.advance(hour + Duration::from_secs(60));
+    publish(&broker, 10_000..10_001);
+    let files = || std::fs::read_dir(dir.path().join("shard-000")).unwrap().count();
+    let before = files();
+    watchdog.until("old segments are gone", || files() < before / 2);
+    let mut rare = rare();
+    assert_eq!(drain(&mut rare), (vec![], 3));
+    broker.publish("rare/r", &3_u64.to_le_bytes()).unwrap();
+    assert_eq!(drain(&mut rare), (first_attempts([3]), 0));
 }
 
 #[test]

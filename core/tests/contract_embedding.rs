@@ -3,7 +3,7 @@
 
 mod watchdog;
 
-use slipring::{Broker, NewMessage, Overflow, OwnedMessages, PublishError};
+use slipring::{Broker, DeliveryMode, NewMessage, Overflow, OwnedMessages, PublishError};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -18,6 +18,7 @@ fn full(timeout: Option<Duration>) -> (Broker, slipring::Subscription) {
     let subscription = broker
         .subscription("full")
         .capacity(1)
+        .delivery(DeliveryMode::AtMostOnce)
         .overflow(Overflow::Block { timeout })
         .open()
         .expect("the settings hold");
@@ -46,7 +47,7 @@ fn a_wait_for_room_ends_when_it_is_told_to() {
     assert_eq!(asked.get(), 9);
     // What was refused was not published, and the loan is unharmed.
     assert_eq!(subscription.recv().unwrap().payload(), b"first");
-    assert_eq!(refused.loan.commit_while(None, &three_times).unwrap().enqueued, 1);
+    assert_eq!(refused.loan.unwrap().commit_while(None, &three_times).unwrap().enqueued, 1);
     assert_eq!(subscription.queued(), 1);
 }
 

@@ -4,8 +4,8 @@
 mod watchdog;
 
 use slipring::{
-    Broker, CircuitBreaker, HandlerSubscription, NewMessage, Overflow, PublishError, RecvError,
-    Start, SubscribeError, SubscriptionBuilder, TestClock,
+    Broker, CircuitBreaker, DeliveryMode, HandlerSubscription, NewMessage, Overflow, PublishError,
+    RecvError, Start, SubscribeError, SubscriptionBuilder, TestClock,
 };
 use std::num::NonZeroUsize;
 use std::panic::panic_any;
@@ -101,16 +101,22 @@ fn a_handler_gets_its_messages_in_order_one_at_a_time() {
                 let (inside, handled) = (Arc::clone(&inside), Arc::clone(&handled));
                 let (alone, mut next) = (AtomicUsize::new(0), 0);
                 let block = Overflow::Block { timeout: None };
-                setup(broker.subscription("a").overflow(block).capacity(100))
-                    .handler(move |message| {
-                        inside.fetch_add(1, Ordering::SeqCst);
-                        assert_eq!(alone.fetch_add(1, Ordering::SeqCst), 0);
-                        assert_eq!(message.offset(), next);
-                        next += 1;
-                        alone.fetch_sub(1, Ordering::SeqCst);
-                        handled.fetch_add(1, Ordering::SeqCst);
-                    })
-                    .unwrap()
+                setup(
+                    broker
+                        .subscription("a")
+                        .delivery(DeliveryMode::AtMostOnce)
+                        .overflow(block)
+                        .capacity(100),
+                )
+                .handler(move |message| {
+                    inside.fetch_add(1, Ordering::SeqCst);
+                    assert_eq!(alone.fetch_add(1, Ordering::SeqCst), 0);
+                    assert_eq!(message.offset(), next);
+                    next += 1;
+                    alone.fetch_sub(1, Ordering::SeqCst);
+                    handled.fetch_add(1, Ordering::SeqCst);
+                })
+                .unwrap()
             })
             .collect();
         let topic = broker.topic("a").unwrap();
@@ -173,6 +179,7 @@ fn a_failing_or_panicking_handler_harms_nobody_and_is_reported() {
         let broker = workers(1);
         let (tell, told) = channel();
         let failing = setup(broker.subscription("a"))
+            .delivery(DeliveryMode::AtMostOnce)
             .on_error(move |error| {
                 let offset = error.message.offset();
                 tell.send((offset, error.reason.to_owned(), error.panicked)).unwrap();
@@ -381,6 +388,7 @@ fn the_circuit_breaker_opens_tries_one_message_and_closes() {
         let (calls, fails) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
         let (counted, failing) = (Arc::clone(&calls), Arc::clone(&fails));
         let subscription = setup(broker.subscription("a").circuit_breaker(breaker(3, 10)))
+            .delivery(DeliveryMode::AtMostOnce)
             .handler(move |message| {
                 let call = counted.fetch_add(1, Ordering::SeqCst);
                 // A success among the failures: they do not count as in a row.
@@ -649,7 +657,10 @@ fn a_handler_that_owns_its_own_subscription_can_be_closed() {
 #[test]
 fn unsubscribe_returns_only_when_the_handler_does_not_run_any_more() {
     let _watchdog = watchdog::watch(60);
-    for (place, setup) in places() {
+    let modes = [DeliveryMode::AtMostOnce, DeliveryMode::AtLeastOnce];
+    for ((place, setup), delivery) in
+        places().into_iter().flat_map(|place| modes.map(|mode| (place, mode)))
+    {
         let broker = workers(2);
         let gate = Gate::default();
         let _opener = gate.opener();
@@ -659,7 +670,7 @@ fn unsubscribe_returns_only_when_the_handler_does_not_run_any_more() {
         let guard = Dropped(Arc::clone(&dropped));
         let calls = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&calls);
-        let subscription = setup(broker.subscription("a").name("named"))
+        let subscription = setup(broker.subscription("a").delivery(delivery))
             .handler(move |_| {
                 let _ = &guard;
                 counted.fetch_add(1, Ordering::SeqCst);
@@ -811,11 +822,13 @@ fn a_blocking_handler_slows_its_publisher_down_and_loses_nothing() {
         let handled = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&handled);
         let block = Overflow::Block { timeout: None };
-        let _handler = setup(broker.subscription("a").overflow(block).capacity(2))
-            .handler(move |message| {
-                assert_eq!(message.offset(), counted.fetch_add(1, Ordering::SeqCst) as u64);
-            })
-            .unwrap();
+        let _handler = setup(
+            broker.subscription("a").delivery(DeliveryMode::AtMostOnce).overflow(block).capacity(2),
+        )
+        .handler(move |message| {
+            assert_eq!(message.offset(), counted.fetch_add(1, Ordering::SeqCst) as u64);
+        })
+        .unwrap();
         for _ in 0..500 {
             let receipt = broker.publish_batch("a", &[NewMessage::new(b"x"); 4]).unwrap();
             assert_eq!((receipt.enqueued, receipt.dropped), (4, 0));
@@ -835,6 +848,7 @@ fn a_stuck_handler_with_block_is_left_behind_when_it_is_unsubscribed() {
     let passes = gate.clone();
     let stuck = broker
         .subscription("a")
+        .delivery(DeliveryMode::AtMostOnce)
         .overflow(Overflow::Block { timeout: None })
         .capacity(1)
         .handler(move |_| {

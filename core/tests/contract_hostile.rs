@@ -5,7 +5,7 @@ mod watchdog;
 
 use futures_core::Stream;
 use slipring::{
-    Broker, HandlerSubscription, Overflow, PublishError, RecvError, Sequencer, Start,
+    Broker, DeliveryMode, HandlerSubscription, Overflow, PublishError, RecvError, Sequencer, Start,
     SubscribeError,
 };
 use std::panic::panic_any;
@@ -237,7 +237,13 @@ fn a_disconnected_stream_ends() {
     let _watchdog = watchdog::watch(30);
     let broker = Broker::in_memory();
     let overflow = Overflow::Disconnect { after: Duration::ZERO };
-    let mut subscription = broker.subscription("a").capacity(1).overflow(overflow).open().unwrap();
+    let mut subscription = broker
+        .subscription("a")
+        .capacity(1)
+        .delivery(DeliveryMode::AtMostOnce)
+        .overflow(overflow)
+        .open()
+        .unwrap();
     for _ in 0..3 {
         broker.publish("a", "x").unwrap();
     }

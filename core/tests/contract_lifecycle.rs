@@ -7,8 +7,8 @@ mod watchdog;
 use futures::StreamExt;
 use futures::executor::block_on;
 use slipring::{
-    Broker, CloseReport, ConfigError, Overflow, PublishError, RecvError, Sequencer, Start,
-    SubscribeError, Subscription, TryRecvError,
+    Broker, CloseReport, ConfigError, DeliveryMode, Overflow, PublishError, RecvError, Sequencer,
+    Start, SubscribeError, Subscription, TryRecvError,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
@@ -176,7 +176,13 @@ fn close_wakes_every_blocked_publisher() {
     let watchdog = watchdog::watch(30);
     let broker = Broker::builder().shards(2).build().unwrap();
     let block = Overflow::Block { timeout: None };
-    let subscription = broker.subscription("*").overflow(block).capacity(1).open().unwrap();
+    let subscription = broker
+        .subscription("*")
+        .delivery(DeliveryMode::AtMostOnce)
+        .overflow(block)
+        .capacity(1)
+        .open()
+        .unwrap();
     let topics = ["a", "b"].map(|name| broker.topic(name).unwrap());
     for topic in &topics {
         topic.publish("fills").unwrap();
@@ -383,7 +389,7 @@ fn subscribe_and_unsubscribe_leave_no_memory_behind() {
             let pattern = ["a/*", "a/1", "**", own.as_str()][n % 4];
             let mut builder = broker.subscription(pattern).capacity(16);
             if n.is_multiple_of(3) {
-                builder = builder.name("again").pattern("b");
+                builder = builder.name("again").pattern("b").delivery(DeliveryMode::AtMostOnce);
             }
             if n.is_multiple_of(5) {
                 builder = builder.start(Start::Earliest).filter("attributes:k");

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 fn named<'a>(broker: &Broker, name: &'a str) -> SubscriptionBuilder<'a> {
-    broker.subscription("a/**").name(name).delivery(DeliveryMode::AtLeastOnce)
+    broker.subscription("a/**").name(name)
 }
 
 fn number(payload: &[u8]) -> u64 {

@@ -5,8 +5,8 @@ mod watchdog;
 
 use proptest::prelude::*;
 use slipring::{
-    Broker, NewMessage, Overflow, PublishError, Receipt, RecvError, Sequencer, Subscription,
-    TestClock, Topic, TryRecvError,
+    Broker, DeliveryMode, NewMessage, Overflow, PublishError, Receipt, RecvError, Sequencer,
+    Subscription, TestClock, Topic, TryRecvError,
 };
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,7 +52,13 @@ fn drain(subscription: &mut Subscription) -> (Vec<Item>, TryRecvError) {
 }
 
 fn open(broker: &Broker, overflow: Overflow, capacity: usize) -> Subscription {
-    broker.subscription("a").overflow(overflow).capacity(capacity).open().expect("opens")
+    broker
+        .subscription("a")
+        .delivery(DeliveryMode::AtMostOnce)
+        .overflow(overflow)
+        .capacity(capacity)
+        .open()
+        .expect("opens")
 }
 
 const CAPACITIES: [usize; 8] = [1, 2, 3, 5, 7, 8, 33, 100];
@@ -160,7 +166,8 @@ fn stalled_subscribers_never_delay_nor_thin_out_others() {
     for n in 0..10_000 {
         let began = Instant::now();
         assert_eq!(publish(&topic, n).matched, 5);
-        assert_eq!(number(live.recv().unwrap().payload()), n);
+        let message = live.recv().unwrap();
+        assert_eq!((number(message.payload()), message.ack()), (n, Ok(true)));
         slowest = slowest.max(began.elapsed());
     }
     println!("beside four stalled subscriptions, the slowest message took {slowest:?}");
@@ -327,7 +334,12 @@ fn what_was_waited_for_one_subscription_does_not_count_for_another() {
         let broker = Broker::builder().clock(&clock).build().unwrap();
         let mut patient = open(&broker, Overflow::Block { timeout: None }, 1);
         let block = Overflow::Block { timeout: Some(Duration::from_millis(timeout_ms)) };
-        let builder = broker.subscription("a").pattern("b").overflow(block).capacity(1);
+        let builder = broker
+            .subscription("a")
+            .pattern("b")
+            .delivery(DeliveryMode::AtMostOnce)
+            .overflow(block)
+            .capacity(1);
         let mut strict = builder.open().unwrap();
         let (topic, other) = (broker.topic("a").unwrap(), broker.topic("b").unwrap());
         publish(&topic, 0);
@@ -406,7 +418,8 @@ fn block_does_not_wait_for_what_its_filter_does_not_want() {
     let _watchdog = watchdog::watch(30);
     let broker = Broker::in_memory();
     let block = Overflow::Block { timeout: None };
-    let builder = broker.subscription("a").overflow(block).capacity(1);
+    let builder =
+        broker.subscription("a").delivery(DeliveryMode::AtMostOnce).overflow(block).capacity(1);
     let mut subscription = builder.filter("attributes:wanted").open().unwrap();
     let topic = broker.topic("a").unwrap();
     let wanted = NewMessage::new(b"w").attributes(&[("wanted", "")]);
@@ -457,7 +470,8 @@ fn a_disconnected_subscription_is_disconnected_from_every_topic_and_shard() {
     let clock = TestClock::new();
     let broker = Broker::builder().clock(&clock).shards(2).build().unwrap();
     let overflow = Overflow::Disconnect { after: Duration::from_secs(1) };
-    let builder = broker.subscription("*").overflow(overflow).capacity(1);
+    let builder =
+        broker.subscription("*").delivery(DeliveryMode::AtMostOnce).overflow(overflow).capacity(1);
     let mut subscription = builder.open().unwrap();
     // Topics take turns among the shards.
     let topics = ["a", "b", "c", "d"].map(|name| broker.topic(name).unwrap());

@@ -5,8 +5,8 @@
 mod watchdog;
 
 use slipring::{
-    Broker, NewMessage, Overflow, PublishError, RecvError, Start, Subscription, TestClock, Topic,
-    TryRecvError, WhenFull,
+    Broker, DeliveryMode, NewMessage, Overflow, PublishError, RecvError, Start, Subscription,
+    TestClock, Topic, TryRecvError, WhenFull,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,7 +89,11 @@ fn every_start_begins_exactly_where_it_says() {
             (Start::Time(time_of_20), 20..40),
             (Start::Time(time_of_20 + 1), 21..40),
         ] {
-            let builder = broker.subscription("t/*").start(start).overflow(overflow);
+            let builder = broker
+                .subscription("t/*")
+                .start(start)
+                .delivery(DeliveryMode::AtMostOnce)
+                .overflow(overflow);
             let mut subscription = builder.open().unwrap();
             let mut expected: Vec<u64> = expected.collect();
             // Half of it is read before more is published.
@@ -279,7 +283,11 @@ fn a_replay_goes_live_without_gap_or_duplicate_while_others_publish() {
                 let (broker, topics) = (&broker, &topics);
                 let readers = &readers;
                 scope.spawn(move || {
-                    let builder = broker.subscription("*").start(start).overflow(overflow);
+                    let builder = broker
+                        .subscription("*")
+                        .start(start)
+                        .delivery(DeliveryMode::AtMostOnce)
+                        .overflow(overflow);
                     let mut subscription = builder.capacity(1 << 15).open().unwrap();
                     readers.store(true, Ordering::Release);
                     let mut next: BTreeMap<u32, u64> = BTreeMap::new();
@@ -324,7 +332,12 @@ fn what_expires_is_told_exactly_to_live_and_replaying_subscriptions() {
             }
         };
         let open = |start, filter: Option<&str>| {
-            let builder = broker.subscription("a").capacity(3000).overflow(overflow).start(start);
+            let builder = broker
+                .subscription("a")
+                .capacity(3000)
+                .delivery(DeliveryMode::AtMostOnce)
+                .overflow(overflow)
+                .start(start);
             match filter {
                 Some(filter) => builder.filter(filter).open().unwrap(),
                 None => builder.open().unwrap(),
@@ -366,7 +379,11 @@ fn delivered_and_lost_add_up_while_messages_expire_under_the_readers() {
             .filter(|overflow| !matches!(overflow, Overflow::Block { .. }))
             .flat_map(|overflow| [(overflow, Start::Now), (overflow, Start::Earliest)])
             .map(|(overflow, start)| {
-                let builder = broker.subscription("*").overflow(overflow).start(start);
+                let builder = broker
+                    .subscription("*")
+                    .delivery(DeliveryMode::AtMostOnce)
+                    .overflow(overflow)
+                    .start(start);
                 (builder.capacity(2500).open().unwrap(), start, overflow)
             })
             .map(|(mut subscription, start, overflow)| {
@@ -401,14 +418,18 @@ fn delivered_and_lost_add_up_while_messages_expire_under_the_readers() {
     });
 }
 
-/// Goal: a broker that refuses keeps what is queued, says `Full`, and goes on when it was read.
+/// Goal: a broker that refuses keeps what is queued, says `Full`, and goes on when it was read, or
+/// acknowledged.
 #[test]
 fn a_broker_that_refuses_is_full_while_messages_are_queued_and_recovers() {
     let _watchdog = watchdog::watch(30);
-    for start in [Start::Now, Start::Earliest] {
+    let modes = [DeliveryMode::AtMostOnce, DeliveryMode::AtLeastOnce];
+    for (start, mode) in
+        [Start::Now, Start::Earliest].into_iter().flat_map(|start| modes.map(|mode| (start, mode)))
+    {
         let builder = Broker::builder().memory_budget(1 << 20).when_full(WhenFull::Refuse);
         let broker = builder.build().unwrap();
-        let mut subscription = broker.subscription("a").start(start).open().unwrap();
+        let mut subscription = broker.subscription("a").delivery(mode).start(start).open().unwrap();
         let topic = broker.topic("a").unwrap();
         let payload = vec![7; 10_000];
         let fill = || {
@@ -432,7 +453,8 @@ fn a_broker_that_refuses_is_full_while_messages_are_queued_and_recovers() {
         assert_eq!(broker.describe_topic("a").unwrap().partitions[0].next_offset, first);
         for round in 0..3 {
             let mut received = 0;
-            while subscription.try_recv().is_ok() {
+            while let Ok(message) = subscription.try_recv() {
+                assert_eq!(message.ack().is_ok(), mode == DeliveryMode::AtLeastOnce);
                 received += 1;
             }
             assert!(received > 0, "round {round}");
@@ -469,7 +491,11 @@ fn filters_see_the_place_of_a_loan_before_somebody_is_made_to_wait_for_it() {
     let broker = Broker::in_memory();
     let topic = broker.topic("a").unwrap();
     topic.publish("0").unwrap();
-    let builder = broker.subscription("a").overflow(Overflow::Block { timeout: None }).capacity(1);
+    let builder = broker
+        .subscription("a")
+        .delivery(DeliveryMode::AtMostOnce)
+        .overflow(Overflow::Block { timeout: None })
+        .capacity(1);
     let mut odd = builder.filter_fn(|message| message.offset() % 2 == 1).open().unwrap();
     assert_eq!(topic.publish("1").unwrap().matched, 1);
     assert_eq!(topic.loan(1).unwrap().commit().unwrap().matched, 0, "2 is not wanted");

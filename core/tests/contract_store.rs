@@ -208,7 +208,7 @@ fn a_loan_that_was_not_stored_is_given_back_and_can_be_committed() {
     let mut loan = broker.topic("a").unwrap().loan(8).unwrap();
     loan.copy_from_slice(&7_u64.to_le_bytes());
     store.set(Fault::Full);
-    let loan = loan.commit().unwrap_err().loan;
+    let loan = loan.commit().unwrap_err().loan.unwrap();
     store.set(Fault::None);
     assert_eq!(loan.commit().unwrap().offset, 0);
     assert_eq!(number(all.recv().unwrap().payload()), 7);
@@ -226,10 +226,28 @@ fn a_publisher_is_told_when_nobody_knows_whether_it_is_stored() {
 }
 
 #[test]
+fn a_loan_that_has_been_published_is_not_given_back_to_be_written_to() {
+    let World { store, broker, _dir, .. } = world();
+    let mut all = settled_later(&broker);
+    store.set(Fault::Syncs);
+    let mut loan = broker.topic("a").unwrap().loan(8).unwrap();
+    loan.copy_from_slice(&7_u64.to_le_bytes());
+    let failed = loan.commit().unwrap_err();
+    assert_eq!(failed.reason, PublishError::Store(StoreFault::Poisoned));
+    assert_eq!(number(all.recv().unwrap().payload()), 7);
+    assert!(failed.loan.is_none());
+}
+
+#[test]
 fn a_consumer_is_told_that_it_cannot_read_and_goes_on_where_it_was() {
     let World { store, broker, _dir, .. } = world();
     let mut all = settled_later(&broker);
-    let mut once = broker.subscription("a").capacity(1 << 14).open().unwrap();
+    let mut once = broker
+        .subscription("a")
+        .delivery(DeliveryMode::AtMostOnce)
+        .capacity(1 << 14)
+        .open()
+        .unwrap();
     publish(&broker, 0..10_000);
     let unreadable = RecvError::Store(StoreFault::Io(Some(5)));
     for expected in 0..10_000 {

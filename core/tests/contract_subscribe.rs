@@ -6,8 +6,8 @@ mod watchdog;
 use futures::StreamExt;
 use futures::executor::block_on;
 use slipring::{
-    Broker, NewMessage, Overflow, OwnedMessage, RecvError, Start, SubscribeError, Subscription,
-    TestClock, TryRecvError, WaitStrategy,
+    Broker, DeliveryMode, NewMessage, Overflow, OwnedMessage, RecvError, Start, SubscribeError,
+    Subscription, TestClock, TryRecvError, WaitStrategy,
 };
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -409,7 +409,8 @@ fn the_event_descriptor_is_readable_exactly_while_something_can_be_received() {
 fn the_event_descriptor_is_readable_for_a_loss() {
     let _watchdog = watchdog::watch(30);
     let broker = Broker::in_memory();
-    let mut subscription = broker.subscription("a").capacity(1).open().unwrap();
+    let once = broker.subscription("a").delivery(DeliveryMode::AtMostOnce);
+    let mut subscription = once.capacity(1).open().unwrap();
     assert!(!is_readable(&mut subscription));
     publish_numbers(&broker, "a", 0..3);
     subscription.recv().unwrap();
@@ -446,7 +447,8 @@ fn the_event_descriptor_of_a_replay_is_readable_only_if_there_is_something() {
 fn a_loop_over_the_event_descriptor_loses_no_wake_up() {
     let _watchdog = watchdog::watch(60);
     let broker = Broker::builder().shards(2).build().unwrap();
-    let mut subscription = broker.subscription("*").capacity(1 << 15).open().unwrap();
+    let once = broker.subscription("*").delivery(DeliveryMode::AtMostOnce);
+    let mut subscription = once.capacity(1 << 15).open().unwrap();
     thread::scope(|scope| {
         for topic in ["a", "b"] {
             let broker = &broker;
@@ -465,7 +467,8 @@ fn a_loop_over_the_event_descriptor_loses_no_wake_up() {
 fn the_stream_gives_messages_losses_and_the_end() {
     let _watchdog = watchdog::watch(30);
     let broker = Broker::in_memory();
-    let mut subscription = broker.subscription("a").capacity(2).open().unwrap();
+    let once = broker.subscription("a").delivery(DeliveryMode::AtMostOnce);
+    let mut subscription = once.capacity(2).open().unwrap();
     assert!(futures::FutureExt::now_or_never(subscription.next()).is_none());
     publish_numbers(&broker, "a", 0..5);
     let others = broker.clone();
@@ -501,8 +504,13 @@ fn the_broker_may_be_called_from_inside_a_poll() {
     let _watchdog = watchdog::watch(30);
     for overflow in [Overflow::DropNewest, Overflow::DropOldest] {
         let broker = Broker::in_memory();
-        let mut subscription =
-            broker.subscription("*").overflow(overflow).capacity(4).open().unwrap();
+        let mut subscription = broker
+            .subscription("*")
+            .delivery(DeliveryMode::AtMostOnce)
+            .overflow(overflow)
+            .capacity(4)
+            .open()
+            .unwrap();
         publish_numbers(&broker, "a", 0..3);
         let mut seen = Vec::new();
         for _ in 0..2 {
@@ -530,8 +538,13 @@ fn a_panic_inside_a_poll_takes_one_message() {
         [(Overflow::DropNewest, 8), (Overflow::DropNewest, 1000), (Overflow::DropOldest, 8)]
     {
         let broker = Broker::in_memory();
-        let mut subscription =
-            broker.subscription("a").overflow(overflow).capacity(capacity).open().unwrap();
+        let mut subscription = broker
+            .subscription("a")
+            .delivery(DeliveryMode::AtMostOnce)
+            .overflow(overflow)
+            .capacity(capacity)
+            .open()
+            .unwrap();
         publish_numbers(&broker, "a", 0..8);
         let mut seen = Vec::new();
         let panicked = catch_unwind(AssertUnwindSafe(|| {

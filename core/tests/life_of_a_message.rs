@@ -3,7 +3,7 @@
 
 mod watchdog;
 
-use slipring::{Broker, Overflow, RecvError, TestClock, TryRecvError};
+use slipring::{Broker, DeliveryMode, Overflow, RecvError, TestClock, TryRecvError};
 use std::time::Duration;
 
 /// Goal: space that is claimed concerns nobody until it is committed.
@@ -75,7 +75,15 @@ fn step_3_a_route_leads_to_whoever_wants_the_message_and_to_nobody_else() {
 fn step_4_a_push_queues_the_message_or_counts_what_was_dropped() {
     let _watchdog = watchdog::watch(20);
     let broker = Broker::in_memory();
-    let one = |overflow| broker.subscription("a").capacity(1).overflow(overflow).open().unwrap();
+    let one = |overflow| {
+        broker
+            .subscription("a")
+            .capacity(1)
+            .delivery(DeliveryMode::AtMostOnce)
+            .overflow(overflow)
+            .open()
+            .unwrap()
+    };
     let (newest, oldest) = (one(Overflow::DropNewest), one(Overflow::DropOldest));
     let roomy = broker.subscribe("a").unwrap();
     let receipt = broker.publish("a", "first").unwrap();

@@ -134,7 +134,11 @@ fn figures_agree_with_receipts_and_deliveries_at_every_step() {
         let broker = Broker::builder().shards(shards).build().unwrap();
         let topics = ["a", "b", "c"].map(|name| broker.topic(name).unwrap());
         for filtered in [false, true] {
-            let builder = broker.subscription("*").overflow(overflow).capacity(5);
+            let builder = broker
+                .subscription("*")
+                .delivery(DeliveryMode::AtMostOnce)
+                .overflow(overflow)
+                .capacity(5);
             let builder = if filtered { builder.filter("attributes:k") } else { builder };
             let mut subscription = builder.open().unwrap();
             let mut ledger = Ledger::default();
@@ -195,7 +199,11 @@ fn figures_agree_while_a_replay_is_overtaken_by_expiry() {
                 Start::Offset(20 * round as u64),
                 Start::Last(usize::MAX),
             ][round % 4];
-            let builder = broker.subscription("*").overflow(overflow).start(start);
+            let builder = broker
+                .subscription("*")
+                .delivery(DeliveryMode::AtMostOnce)
+                .overflow(overflow)
+                .start(start);
             let builder = builder.capacity([5, 40][round % 2]);
             let builder = if round % 3 > 0 { builder.filter("attributes:k") } else { builder };
             let mut subscription = builder.open().unwrap();
@@ -241,10 +249,15 @@ fn figures_are_exact_at_rest_after_subscribers_came_and_went_under_load() {
         let broker = Broker::builder().shards(3).workers(2).build().unwrap();
         let topics = ["a", "b", "c"].map(|name| broker.topic(name).unwrap());
         topics.iter().for_each(|topic| _ = topic.publish("before").unwrap());
-        let drop_newest = broker.subscription("**").capacity(7).open().unwrap();
+        let once = broker.subscription("**").delivery(DeliveryMode::AtMostOnce);
+        let drop_newest = once.capacity(7).open().unwrap();
         let handled = std::sync::Arc::new(AtomicU64::new(0));
         let counted = std::sync::Arc::clone(&handled);
-        let builder = broker.subscription("*").start(Start::Earliest).overflow(overflow);
+        let builder = broker
+            .subscription("*")
+            .start(Start::Earliest)
+            .delivery(DeliveryMode::AtMostOnce)
+            .overflow(overflow);
         let handler = builder.handler(move |_| _ = counted.fetch_add(1, Ordering::SeqCst)).unwrap();
         thread::scope(|scope| {
             for first in [0, 1] {
@@ -308,6 +321,7 @@ fn stepwise(
     let tell_loss = tell.clone();
     let handler = broker
         .subscription("a")
+        .delivery(DeliveryMode::AtMostOnce)
         .overflow(overflow)
         .capacity(3)
         .on_lagged(move |lost| tell_loss.send(Lost(lost)).expect("somebody listens"))
@@ -388,7 +402,8 @@ fn failures_panics_and_the_breaker_are_counted() {
         let cool_down = Duration::from_secs(60);
         let breaker = CircuitBreaker { failures: NonZeroUsize::new(3).unwrap(), cool_down };
         let (go_on, step) = channel::<()>();
-        let builder = broker.subscription("a").circuit_breaker(breaker);
+        let once = broker.subscription("a").delivery(DeliveryMode::AtMostOnce);
+        let builder = once.circuit_breaker(breaker);
         let builder = if dedicated { builder.dedicated_thread() } else { builder };
         let builder = builder.filter_fn(|message| match message.offset() {
             1 => panic!("a filter's panic"),
@@ -683,8 +698,20 @@ fn the_prometheus_page_is_well_formed_and_holds_every_figure() {
     let awkward = "quote\"back\\slash{brace},=é/x y";
     let topic = broker.topic(awkward).unwrap();
     let mut subscriptions = [
-        broker.subscription("**").name("named").capacity(2).open().unwrap(),
-        broker.subscription(awkward).overflow(Overflow::DropOldest).capacity(2).open().unwrap(),
+        broker
+            .subscription("**")
+            .name("named")
+            .delivery(DeliveryMode::AtMostOnce)
+            .capacity(2)
+            .open()
+            .unwrap(),
+        broker
+            .subscription(awkward)
+            .delivery(DeliveryMode::AtMostOnce)
+            .overflow(Overflow::DropOldest)
+            .capacity(2)
+            .open()
+            .unwrap(),
         broker.subscription("*/*").start(Start::Earliest).open().unwrap(),
     ];
     let _handler =

@@ -9,7 +9,8 @@
 mod watchdog;
 
 use slipring::{
-    Broker, NewMessage, Overflow, RecvError, Sequencer, Subscription, Topic, WaitStrategy,
+    Broker, DeliveryMode, NewMessage, Overflow, RecvError, Sequencer, Subscription, Topic,
+    WaitStrategy,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -125,7 +126,10 @@ fn publishing_and_receiving_allocate_nothing_for_a_message() {
                 let broker = Broker::builder().memory_budget(1 << 20).build().unwrap();
                 let topic = broker.topic("a").unwrap();
                 let open = |pattern| {
-                    let builder = broker.subscription(pattern).overflow(overflow);
+                    let builder = broker
+                        .subscription(pattern)
+                        .delivery(DeliveryMode::AtMostOnce)
+                        .overflow(overflow);
                     builder.capacity(100).open().unwrap()
                 };
                 let mut subscriptions = [open("a"), open("*")];
@@ -160,7 +164,8 @@ fn within_a_chunk_nothing_at_all_is_allocated() {
     let _watchdog = watchdog::watch(80);
     let broker = Broker::builder().memory_budget(1 << 20).build().unwrap();
     let topic = broker.topic("a").unwrap();
-    let mut subscription = broker.subscribe("a").unwrap();
+    let mut subscription =
+        broker.subscription("a").delivery(DeliveryMode::AtMostOnce).open().unwrap();
     let (publish_ways, receive_ways) = ways();
     for (publish_name, publish) in publish_ways {
         for (receive_name, receive) in receive_ways {
@@ -189,9 +194,11 @@ fn overflowing_and_expiring_allocate_nothing_for_a_message() {
     ] {
         let broker = Broker::builder().memory_budget(1 << 20).build().unwrap();
         let topic = broker.topic("a").unwrap();
-        let builder = broker.subscription("a").overflow(overflow);
+        let builder =
+            broker.subscription("a").delivery(DeliveryMode::AtMostOnce).overflow(overflow);
         let mut small = builder.capacity(3).open().unwrap();
-        let mut stalled = broker.subscription("a").capacity(1 << 16).open().unwrap();
+        let once = broker.subscription("a").delivery(DeliveryMode::AtMostOnce);
+        let mut stalled = once.capacity(1 << 16).open().unwrap();
         let round = |small: &mut Subscription| {
             let receipt = topic.publish_batch(&[message(); 10]).unwrap();
             assert_eq!(receipt.dropped, 7);
@@ -236,7 +243,10 @@ fn handlers_allocate_nothing_for_a_message() {
             let builder = Broker::builder().memory_budget(1 << 20).workers(1);
             let broker = builder.sequencer(sequencer).build().unwrap();
             let (tell, told) = channel();
-            let builder = broker.subscription("a").overflow(Overflow::Block { timeout: None });
+            let builder = broker
+                .subscription("a")
+                .delivery(DeliveryMode::AtMostOnce)
+                .overflow(Overflow::Block { timeout: None });
             let builder = if dedicated { builder.dedicated_thread() } else { builder };
             // Each message may wait for two other threads; so many tell an allocation each from none.
             let rounds = MESSAGES / 20;

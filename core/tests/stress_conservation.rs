@@ -5,7 +5,8 @@
 mod watchdog;
 
 use slipring::{
-    Broker, NewMessage, Overflow, RecvError, Start, Subscription, Topic, TryRecvError, WaitStrategy,
+    Broker, DeliveryMode, NewMessage, Overflow, RecvError, Start, Subscription, Topic,
+    TryRecvError, WaitStrategy,
 };
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, RwLock};
@@ -156,7 +157,11 @@ fn come_and_go(
         lives += 1;
         let pattern = ["a", "*", "**", "b"][random.below(4) as usize];
         let capacity = [1, 2, 3, 16, 100, 1000][random.below(6) as usize];
-        let mut builder = broker.subscription(pattern).capacity(capacity).overflow(overflow);
+        let mut builder = broker
+            .subscription(pattern)
+            .capacity(capacity)
+            .delivery(DeliveryMode::AtMostOnce)
+            .overflow(overflow);
         builder = builder.wait(WaitStrategy::Park);
         match random.below(3) {
             0 => builder = builder.filter("attributes:k"),
@@ -311,6 +316,7 @@ fn handlers_come_and_go_while_others_publish() {
     let block = Overflow::Block { timeout: None };
     let stays = broker
         .subscription("a")
+        .delivery(DeliveryMode::AtMostOnce)
         .overflow(block)
         .handler(move |_| _ = counted.fetch_add(1, Ordering::SeqCst))
         .expect("subscribes");
@@ -330,7 +336,11 @@ fn handlers_come_and_go_while_others_publish() {
             published.fetch_add(1, Ordering::SeqCst);
             let builder = broker.subscription(["a", "*"][round % 2]);
             let builder = if round % 16 == 0 { builder.dedicated_thread() } else { builder };
-            let builder = if round % 3 == 0 { builder.overflow(block) } else { builder };
+            let builder = if round % 3 == 0 {
+                builder.delivery(DeliveryMode::AtMostOnce).overflow(block)
+            } else {
+                builder
+            };
             let handler = builder.handler(move |message| {
                 let next = &mut next[(message.partition() % 2 == first) as usize];
                 assert!(next.is_none_or(|next| message.offset() >= next), "in order");

@@ -1,12 +1,13 @@
 /* A worker that sends mails, and loses none: jobs are acknowledged when they are done.
 
        cc -Iinclude examples/c/worker.c -Ltarget/release -lslipring -lpthread -o worker
-       LD_LIBRARY_PATH=target/release ./worker
+       LD_LIBRARY_PATH=target/release ./worker [directory]
 
-   The subscription has a name, so the jobs are there when the worker is not. The first worker stops
-   in the middle of its work, and the next one gets what that had taken and not settled. A mail
-   server that is busy is asked again later; a job that can never be done goes to the dead letters,
-   where somebody looks at it, mends the address, and sends it back. */
+   The subscription has a name, so the jobs are there when the worker is not; with a directory, also
+   when the broker is not. The first worker stops in the middle of its work, and the next one gets
+   what that had taken and not settled. A mail server that is busy is asked again later; a job that
+   can never be done goes to the dead letters, where somebody looks at it, mends the address, and
+   sends it back. */
 #include "slipring.h"
 
 #include <stdio.h>
@@ -116,9 +117,22 @@ static void print_letters(const slipring_broker *broker) {
     slipring_letters_free(&letters);
 }
 
-int main(void) {
+/* In the directory, or in memory where that is NULL. */
+static slipring_broker *open_broker(const char *directory) {
     slipring_broker_options options;
     slipring_broker *broker = NULL;
+    must(slipring_broker_options_init(&options, sizeof options), "options");
+    if (directory != NULL) {
+        options.dir = directory;
+        options.dir_len = strlen(directory);
+    }
+    must(slipring_broker_open(&options, &broker), "open");
+    return broker;
+}
+
+int main(int argc, char **argv) {
+    const char *directory = argc > 1 ? argv[1] : NULL;
+    slipring_broker *broker = open_broker(directory);
     slipring_topic *mail = NULL;
     Worker first, second;
     const slipring_message *taken;
@@ -126,8 +140,6 @@ int main(void) {
     size_t count;
     int number;
 
-    must(slipring_broker_options_init(&options, sizeof options), "options");
-    must(slipring_broker_open(&options, &broker), "open");
     worker_begin(&first, broker);
     must(slipring_broker_topic(broker, SLIPRING_TEXT("jobs/mail"), &mail), "topic");
     for (number = 1; number <= JOBS; number++) {
@@ -136,6 +148,7 @@ int main(void) {
                            number % 20 == 0 ? "" : "@example.org");
         must(slipring_topic_publish(mail, (const uint8_t *)to, (size_t)len, NULL), "publish");
     }
+    slipring_topic_free(&mail);
 
     worker_do_some(&first);
     /* It takes some more, and is gone before it has said what became of them. */
@@ -143,6 +156,10 @@ int main(void) {
     slipring_subscription_free(&first.jobs);
     printf("the first worker: %u sent, %u delayed, gone with %lu\n", first.sent, first.delayed,
            (unsigned long)count);
+    if (directory != NULL) { /* So is the program, for all that matters. */
+        slipring_broker_free(&broker);
+        broker = open_broker(directory);
+    }
 
     worker_begin(&second, broker);
     while (first.sent + second.sent + second.given_up < JOBS)
@@ -160,7 +177,6 @@ int main(void) {
            first.sent + second.sent);
 
     slipring_subscription_free(&second.jobs);
-    slipring_topic_free(&mail);
     slipring_broker_free(&broker);
     return 0;
 }

@@ -1,12 +1,13 @@
 // A worker that sends mails, and loses none: jobs are acknowledged when they are done.
 //
 //     c++ -std=c++17 -Iinclude examples/cpp/worker.cpp -Ltarget/release -lslipring -lpthread -o worker
-//     LD_LIBRARY_PATH=target/release ./worker
+//     LD_LIBRARY_PATH=target/release ./worker [directory]
 //
-// The subscription has a name, so the jobs are there when the worker is not. The first worker stops
-// in the middle of its work, and the next one gets what that had taken and not settled. A mail
-// server that is busy is asked again later; a job that can never be done goes to the dead letters,
-// where somebody looks at it, mends the address, and sends it back.
+// The subscription has a name, so the jobs are there when the worker is not; with a directory, also
+// when the broker is not. The first worker stops in the middle of its work, and the next one gets
+// what that had taken and not settled. A mail server that is busy is asked again later; a job that
+// can never be done goes to the dead letters, where somebody looks at it, mends the address, and
+// sends it back.
 #include "slipring.hpp"
 
 #include <array>
@@ -81,13 +82,16 @@ static void print_letters(const DeadLetters &dead_letters) {
                   << *letter.attribute(SLIPRING_DEAD_LETTER_ATTEMPTS) << '\n';
 }
 
-int main() {
-    auto broker = Broker::open(BrokerOptions());
-    std::optional<Worker> first(broker);
-    auto mail = broker.topic("jobs/mail");
+int main(int argc, char **argv) {
+    BrokerOptions options;
+    if (argc > 1)
+        options.dir(argv[1]);
+    std::optional<Broker> broker = Broker::open(options);
+    std::optional<Worker> first(*broker);
     for (unsigned number = 1; number <= number_of_jobs; ++number)
-        mail.publish((number % 7 == 0 ? "busy-" : "customer-") + std::to_string(number) +
-                     (number % 20 == 0 ? "" : "@example.org"));
+        broker->publish("jobs/mail", (number % 7 == 0 ? "busy-" : "customer-") +
+                                         std::to_string(number) +
+                                         (number % 20 == 0 ? "" : "@example.org"));
 
     first->do_some();
     const std::size_t done_before = first->done;
@@ -95,15 +99,19 @@ int main() {
     // It takes some more, and is gone before it has said what became of them.
     std::cout << "gone with " << first->take().size() << '\n';
     first.reset();
+    if (argc > 1) { // So is the program, for all that matters.
+        broker.reset();
+        broker = Broker::open(options);
+    }
 
-    Worker second(broker);
+    Worker second(*broker);
     while (done_before + second.done + second.given_up < number_of_jobs)
         second.do_some();
     std::cout << "the second worker: " << second.done << " sent, " << second.delayed
               << " delayed, " << second.given_up << " given up, " << second.again
               << " not for the first time\n";
 
-    auto dead_letters = broker.dead_letters("$dlq/mailer");
+    auto dead_letters = broker->dead_letters("$dlq/mailer");
     print_letters(dead_letters);
     second.book_has_domain = true;
     auto sent_back = dead_letters.redrive_all();

@@ -336,7 +336,6 @@ impl<'c> Caller<'c> {
             .broker
             .subscription(pattern)
             .capacity(options.capacity())
-            .overflow(options.overflow()?)
             .start(options.start()?)
             .wait(options.wait()?)
             .delivery(options.delivery()?)
@@ -344,6 +343,9 @@ impl<'c> Caller<'c> {
             .backoff(options.backoff())
             .max_delivery_attempts(options.max_delivery_attempts)
             .max_outstanding(options.max_outstanding());
+        if let Some(overflow) = options.overflow()? {
+            builder = builder.overflow(overflow);
+        }
         let (topic, len) = (options.dead_letter_topic, options.dead_letter_topic_len);
         if let Some(topic) = self.optional_text(topic, len, "dead_letter_topic")? {
             builder = builder.dead_letter_topic(topic);

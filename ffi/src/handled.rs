@@ -5,7 +5,7 @@ use crate::last_error::Failure;
 use crate::panic::entry;
 use crate::status::slipring_status;
 use slipring_core::Handled;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_char;
 
 /// What a handler makes of a message. All but success counts as a failure; where messages are
@@ -15,7 +15,7 @@ use std::ffi::c_char;
 #[repr(i32)]
 pub enum slipring_handled {
     /// It is done with.
-    SLIPRING_HANDLED = 0,
+    SLIPRING_SUCCESS = 0,
     /// It is to be delivered again after the subscription's backoff, unless this was its last
     /// attempt; then it goes to the dead letters. Any number that is not listed here is the same.
     SLIPRING_RETRY = 1,
@@ -23,26 +23,36 @@ pub enum slipring_handled {
     SLIPRING_DEAD_LETTER = 2,
 }
 
+/// What this thread is doing. A handler that succeeds costs no more than to note that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    /// It is in no handler.
+    Other,
+    Handling,
+    /// It is in a handler that has given a reason.
+    Failing,
+}
+
 thread_local! {
-    /// Why the handler that runs in this thread fails; `None` while none runs.
-    static REASON: RefCell<Option<String>> = const { RefCell::new(None) };
+    static DOING: Cell<Doing> = const { Cell::new(Doing::Other) };
+    /// The last reason that was given.
+    static REASON: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
 /// Calls a handler, and makes of what it returned, and of the reason that it has given, what the
 /// broker wants.
 pub(crate) fn handled(handler: impl FnOnce() -> i32) -> (i32, Handled) {
-    let before = REASON.replace(Some(String::new()));
+    let before = DOING.replace(Doing::Handling);
     let returned = handler();
-    let reason = || match REASON.take() {
-        Some(reason) if !reason.is_empty() => reason,
-        _ => format!("the handler returned {returned}"),
+    let has_reason = DOING.replace(before) == Doing::Failing;
+    let reason = || {
+        if has_reason { REASON.take() } else { format!("the handler returned {returned}") }
     };
     let handled = match returned {
         0 => Handled::Success,
         2 => Handled::DeadLetter { reason: reason() },
         _ => Handled::Retry { reason: reason() },
     };
-    REASON.set(before);
     (returned, handled)
 }
 
@@ -59,13 +69,12 @@ pub unsafe extern "C" fn slipring_handler_reason(
     unsafe {
         entry(|c| {
             let text = c.text(reason, reason_len, "reason")?;
-            REASON.with_borrow_mut(|reason| match reason {
-                Some(reason) => {
-                    text.clone_into(reason);
-                    Ok(())
-                }
-                None => Err(Failure::invalid("no handler is running in this thread")),
-            })
+            if DOING.replace(Doing::Failing) == Doing::Other {
+                DOING.set(Doing::Other);
+                return Err(Failure::invalid("no handler is running in this thread"));
+            }
+            REASON.with_borrow_mut(|reason| text.clone_into(reason));
+            Ok(())
         })
     }
 }
@@ -89,7 +98,11 @@ mod tests {
             -5
         });
         assert_eq!(outer, (-5, Handled::retry("second")));
-        assert_eq!(handled(|| 0), (0, Handled::Success));
+        let changed_its_mind = || {
+            assert_eq!(because("third"), slipring_status::SLIPRING_OK);
+            0
+        };
+        assert_eq!(handled(changed_its_mind), (0, Handled::Success));
         assert_eq!(handled(|| 1), (1, Handled::retry("the handler returned 1")));
     }
 }

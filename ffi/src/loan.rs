@@ -58,8 +58,8 @@ pub unsafe extern "C" fn slipring_topic_loan(
 /// Publishes the message, which is read where it was written, frees the loan and sets the pointer
 /// to NULL. `receipt` may be NULL. Waits as `slipring_topic_publish` does.
 ///
-/// Errors as `slipring_topic_publish`: the loan then stays as it was, to be committed again or
-/// aborted.
+/// Errors as `slipring_topic_publish`: where nothing was published the loan then stays as it was, to
+/// be committed again or aborted. Otherwise it is freed, as after a success.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_loan_commit(
     loan: *mut *mut slipring_loan,
@@ -75,8 +75,10 @@ pub unsafe extern "C" fn slipring_loan_commit(
             match handle.log.during(|| loan.commit()) {
                 Ok(published) => receipt.write(published.into()),
                 Err(CommitError { reason, loan }) => {
-                    handle.loan = loan;
-                    back.give_box(handle);
+                    if let Some(loan) = loan {
+                        handle.loan = loan;
+                        back.give_box(handle);
+                    }
                     return Err(reason.into());
                 }
             }

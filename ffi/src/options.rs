@@ -340,7 +340,8 @@ pub unsafe extern "C" fn slipring_broker_options_init(
 pub struct slipring_subscription_options {
     /// Set by `slipring_subscription_options_init`.
     pub struct_size: u32,
-    /// A `slipring_overflow`. Default SLIPRING_DROP_NEWEST.
+    /// A `slipring_overflow`. Default SLIPRING_DROP_NEWEST. Another is only for
+    /// SLIPRING_AT_MOST_ONCE, and ERANGE without it.
     pub overflow: u32,
     /// For SLIPRING_BLOCK and SLIPRING_DISCONNECT. Default SLIPRING_FOREVER, which
     /// SLIPRING_DISCONNECT does not take.
@@ -355,11 +356,11 @@ pub struct slipring_subscription_options {
     pub start_value: u64,
     /// A name, unique in the broker: 1 to 255 of `[A-Za-z0-9._~+%-]`. Default NULL: none.
     ///
-    /// A subscription that has a name and delivers at least once lives as long as the broker: when
-    /// its handle is freed it goes on without a consumer, and the next that subscribes under the
-    /// name gets all that was published in between, as far as memory retains it, and all that was
-    /// not settled. It keeps the filter and the other settings that it was made with, and goes on
-    /// where it was, whatever start is asked for.
+    /// A subscription that has a name and delivers at least once lives as long as the broker, or its
+    /// directory: when its handle is freed it goes on without a consumer, and the next that
+    /// subscribes under the name gets all that was published in between, as far as it is retained,
+    /// and all that was not settled. It keeps the filter and the other settings that it was made
+    /// with, and goes on where it was, whatever start is asked for.
     pub name: *const c_char,
     /// Its length.
     pub name_len: usize,
@@ -390,8 +391,7 @@ pub struct slipring_subscription_options {
     pub breaker_failures: u32,
     /// How long they pause before one is tried.
     pub breaker_cool_down_ns: u64,
-    /// A `slipring_delivery`. Default SLIPRING_AT_MOST_ONCE. What follows is for
-    /// SLIPRING_AT_LEAST_ONCE.
+    /// A `slipring_delivery`. Default SLIPRING_AT_LEAST_ONCE, for which is what follows.
     pub delivery: u32,
     /// Not 0: takes the place of the consumer that the subscription `name` has, which gets
     /// DISCONNECTED; what that has not settled is delivered anew, and a handler in its place is
@@ -495,9 +495,10 @@ const _: () = assert!(
 );
 
 impl slipring_subscription_options {
-    pub(crate) fn overflow(&self) -> Result<Overflow, Failure> {
-        Ok(match (self.overflow, time(self.overflow_ns)) {
-            (0, _) => Overflow::DropNewest,
+    /// `None` for the default, which is right for each delivery mode.
+    pub(crate) fn overflow(&self) -> Result<Option<Overflow>, Failure> {
+        Ok(Some(match (self.overflow, time(self.overflow_ns)) {
+            (0, _) => return Ok(None),
             (1, _) => Overflow::DropOldest,
             (2, timeout) => Overflow::Block { timeout },
             (3, Some(after)) => Overflow::Disconnect { after },
@@ -508,7 +509,7 @@ impl slipring_subscription_options {
                 ));
             }
             (other, _) => return Err(unknown("overflow", other)),
-        })
+        }))
     }
 
     pub(crate) fn start(&self) -> Result<Start, Failure> {

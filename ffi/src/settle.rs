@@ -67,10 +67,10 @@ unsafe fn settle(
 /// again. For messages that were received, and those that were kept, from any thread; what a handler
 /// has got is settled by what that returns.
 ///
-/// All of them are tried. `outcomes` may be NULL, or has room for as many, and is written whatever
-/// is returned, but not where an argument is wrong. OK if all were settled. Otherwise the last
-/// failure, or STALE if leases were over and nothing worse: that is harmless. Errors: EINVAL,
-/// ENOTLEASED, EFILTERING, EFORKED. Does not wait.
+/// All of them are tried. `outcomes` may be NULL, or has room for as many, and gets what became of
+/// each, whatever is returned for all; only an array that cannot be is refused before that. OK if all
+/// were settled. Otherwise the last failure, or STALE if leases were over and nothing worse: that is
+/// harmless. Errors: EINVAL, ENOTLEASED, EFILTERING, EFORKED. Does not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_ack(
     messages: *const slipring_message,

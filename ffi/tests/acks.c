@@ -380,11 +380,11 @@ static int32_t does_as_told(void *user, const slipring_message *message) {
         OK(slipring_handler_reason(SLIPRING_TEXT("no such address")));
         return SLIPRING_DEAD_LETTER;
     case 'r':
-        return message->attempt == 1 ? SLIPRING_RETRY : SLIPRING_HANDLED;
+        return message->attempt == 1 ? SLIPRING_RETRY : SLIPRING_SUCCESS;
     case 'n':
         return -7;
     default:
-        return SLIPRING_HANDLED;
+        return SLIPRING_SUCCESS;
     }
 }
 

@@ -201,7 +201,7 @@ static void settings() {
     CHECK(replay(Start::last(3)) == 7 && replay(Start::offset(5)) == 5);
     CHECK(replay(Start::time({})) == 0);
 
-    SubscriptionOptions options;
+    auto options = at_most_once();
     options.start(Start::earliest()).pattern("b/*").name("my-name").overflow(Overflow::drop_oldest());
     options.filter(Filter::equals("even", "yes") && !Filter::has("test") &&
                    (Filter::prefix("odd \"\\", "o") || Filter::has("none")));

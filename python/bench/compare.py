@@ -28,6 +28,7 @@ from slipring import Overflow
 
 PAYLOAD = bytes(range(64))
 BATCH = 64
+ONCE = slipring.DeliveryMode.AT_MOST_ONCE
 #: Messages that a subscription queues: enough that threads change over as seldom as with a queue
 #: that has no bound.
 CAPACITY = 1 << 16
@@ -55,7 +56,7 @@ def opened(subscribers: int) -> tuple[slipring.Broker, list[slipring.Subscriptio
     """A broker with subscriptions of which none loses anything."""
     broker = slipring.open()
     subscriptions = [
-        broker.subscribe("bench/*", capacity=CAPACITY, overflow=Overflow.BLOCK)
+        broker.subscribe("bench/*", delivery=ONCE, capacity=CAPACITY, overflow=Overflow.BLOCK)
         for _ in range(subscribers)
     ]
     return broker, subscriptions
@@ -117,7 +118,11 @@ def handlers(count: int, subscribers: int) -> float:
 
     for tally in tallies:
         broker.subscribe(
-            "bench/*", handler=handler(tally), capacity=CAPACITY, overflow=Overflow.BLOCK
+            "bench/*",
+            handler=handler(tally),
+            delivery=ONCE,
+            capacity=CAPACITY,
+            overflow=Overflow.BLOCK,
         )
     topic = broker.topic("bench/t")
     began = now()
@@ -188,7 +193,9 @@ def asyncio_queue(count: int) -> float:
 def async_for(count: int) -> float:
     async def main() -> float:
         with slipring.open() as broker:
-            subscription = broker.subscribe("bench/*", capacity=1024, overflow=Overflow.BLOCK)
+            subscription = broker.subscribe(
+                "bench/*", delivery=ONCE, capacity=1024, overflow=Overflow.BLOCK
+            )
             topic = broker.topic("bench/t")
 
             async def consume() -> None:

@@ -1,7 +1,7 @@
 """A plant's sensors: wildcards, a filter, a late subscriber, and a queue that loses and says so."""
 
 import slipring
-from slipring import Last, Message, Overflow
+from slipring import DeliveryMode, Last, Message, Overflow
 
 
 def main() -> None:
@@ -12,7 +12,12 @@ def main() -> None:
         def alarm(message: Message) -> None:
             alarms.append(f"{message.topic}: {bytes(message).decode()}")
 
-        display = broker.subscribe("plant/**", capacity=4, overflow=Overflow.DROP_OLDEST)
+        display = broker.subscribe(
+            "plant/**",
+            delivery=DeliveryMode.AT_MOST_ONCE,
+            capacity=4,
+            overflow=Overflow.DROP_OLDEST,
+        )
         for n in range(10):
             severity = "high" if n > 7 else "low"
             broker.publish(f"plant/{n % 3}/temperature", b"%d" % (90 + n), severity=severity)

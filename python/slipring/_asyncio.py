@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ._errors import AckError, Closed, Disconnected, Lagged
+from ._logging import log
 from ._slipring import _settle
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ async def _handle(
             if failure is None:
                 continue
             if on_error is None:
-                _log("the handler of %r failed on %r", subscription, message, error=failure)
+                log(f"the handler of {subscription!r} failed on {message!r}", failure)
             else:
                 _tell("an on_error function failed", on_error, message, failure)
 
@@ -180,10 +181,4 @@ def _tell(failed: str, function: Callable[..., object], *arguments: object) -> N
     try:
         function(*arguments)
     except Exception as error:
-        _log(failed, error=error)
-
-
-def _log(text: str, *arguments: object, error: BaseException) -> None:
-    from logging import getLogger
-
-    getLogger("slipring").error(text, *arguments, exc_info=error)
+        log(failed, error)

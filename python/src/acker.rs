@@ -75,10 +75,11 @@ pub(crate) fn settle<'py>(
         let acker = &acker.get().acker;
         // Any other error: somebody else has the message by now, or it is gone.
         if let Err(error @ AckError::DeadLetter(_)) = py.detach(|| acker.settle(&id, &handled)) {
-            log(py, "a dead letter is not stored", raise(py, error));
+            let error = raise(py, error).into_value(py).into_bound(py);
+            log("a dead letter is not stored", error.into_any());
         }
     }
-    failure.map(|failure| failure.into_value(py).into_bound(py).into_any())
+    failure
 }
 
 #[pymethods]

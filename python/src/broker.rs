@@ -309,16 +309,62 @@ impl Broker {
     /// and the subscription goes on until it or the broker is closed; without, they are fetched from
     /// the `Subscription`, which is closed when it is forgotten.
     ///
+    /// Durations are seconds or a `timedelta`. The options:
+    ///
+    /// - `delivery`: when a message counts as delivered, a `DeliveryMode`.
+    /// - `filter`: an expression over attributes, or a function of the message, which is slow.
+    /// - `capacity`: messages that can be queued, from each shard; 1024 by default.
+    /// - `start`: where to begin: a `Start`, `Last`, `Offset` or `Time`.
+    /// - `on_lagged`: told of losses, with their number; else `get` raises `Lagged`.
+    /// - `name`: unique in the broker. With a name, and delivery at least once, the subscription lives
+    ///   as long as the broker: whoever subscribes under the name gets what was published and not
+    ///   settled in between, and goes on with the filter and settings it was made with. Where it has
+    ///   a consumer, that is refused; with `take_over` it is replaced, and told `Disconnected`.
+    ///
+    /// At most once: `overflow` is what happens while the queue is full: an `Overflow`, a `Block` or
+    /// a `Disconnect`.
+    ///
+    /// At least once:
+    ///
+    /// - `visibility_timeout`: how long a message is leased before it is delivered again: 10 ms to
+    ///   600 s, 10 s by default. A handler has its message for as long as it runs.
+    /// - `max_delivery_attempts`: 1 to 65,535, 5 by default; then it goes to the dead letters, in
+    ///   `dead_letter_topic`: `$dlq/` and the name by default, or `unnamed-` and the id.
+    /// - `backoff`: how long what failed waits for its next attempt: a `Backoff`.
+    /// - `max_outstanding`: messages that can be received and not settled: 65,536 by default. At the
+    ///   limit, none is delivered until one is settled.
+    /// - `keys_overtake`: later messages of an ordering key do not wait for one that failed.
+    ///
+    /// A handler is called with one message after the other, in order, on a delivery worker; one
+    /// that is a coroutine function, on the running event loop. What it returns is success, unless
+    /// that is a `Retry` or a `DeadLetter`; what it raises is a failure, which is told to `on_error`
+    /// with the message, or to the logger `slipring`, and tried again where messages are delivered
+    /// at least once. For handlers on workers: `dedicated_thread` gives it a thread of its own, `wait`
+    /// is how that waits, and a `circuit_breaker` pauses deliveries while it keeps failing.
+    ///
     /// >>> import slipring
     /// >>> broker = slipring.open()
     /// >>> orders = broker.subscribe(
     /// ...     "orders/*",
+    /// ...     delivery=slipring.DeliveryMode.AT_MOST_ONCE,
     /// ...     filter='attributes.region = "IN" AND NOT attributes:test',
     /// ...     capacity=4096,
     /// ...     overflow=slipring.Block(timeout=0.5),
     /// ... )
     /// >>> broker.publish("orders/new", b"1", region="IN").enqueued
     /// 1
+    /// >>> jobs = broker.subscribe(
+    /// ...     "jobs/*",
+    /// ...     name="mailer",
+    /// ...     delivery=slipring.DeliveryMode.AT_LEAST_ONCE,
+    /// ...     visibility_timeout=30,
+    /// ...     backoff=slipring.Backoff(min=1, max=60, jitter=True),
+    /// ... )
+    /// >>> broker.publish("jobs/mail", b"hello").enqueued
+    /// 1
+    /// >>> message = jobs.get()
+    /// >>> message.attempt, message.ack()
+    /// (1, True)
     #[pyo3(signature = (
         pattern, /, *patterns, handler=None, name=None, filter=None, capacity=None, overflow=None,
         start=None, delivery=None, visibility_timeout=None, max_delivery_attempts=None, backoff=None,

@@ -12,23 +12,23 @@ use crate::subscription::Subscription;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBool, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use slipring_core::{Handled, HandlerSubscription as CoreSubscription, SubscriptionBuilder};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// Writes an error to the logger `slipring`.
-pub(crate) fn log(py: Python<'_>, text: &str, error: PyErr) {
-    let logged = || -> PyResult<()> {
-        let logger = py.import("logging")?.call_method1("getLogger", ("slipring",))?;
-        let keywords = PyDict::new(py);
-        keywords.set_item("exc_info", error.value(py))?;
-        logger.call_method("error", ("%s", text), Some(&keywords)).map(drop)
-    };
-    if let Err(failed) = logged() {
+pub(crate) fn log(text: &str, error: Bound<'_, PyAny>) {
+    let py = error.py();
+    let log = py.import("slipring._logging").and_then(|module| module.getattr("log"));
+    if let Err(failed) = log.and_then(|log| interpreter::call_for_nothing(&log, (text, error))) {
         failed.write_unraisable(py, None);
     }
+}
+
+fn value(py: Python<'_>, error: PyErr) -> Bound<'_, PyAny> {
+    error.into_value(py).into_bound(py).into_any()
 }
 
 /// A filter that is a function: it runs where the message is received.
@@ -44,8 +44,16 @@ impl Filter {
     fn wants_argument(&self, arguments: &Bound<'_, PyTuple>) -> bool {
         let py = arguments.py();
         let answer = interpreter::call(self.0.bind(py), arguments);
-        answer.and_then(|answer| answer.is_truthy()).unwrap_or_else(|error| {
-            log(py, "a filter function failed; the message counts as not wanted", error);
+        let is_wanted = answer.and_then(|answer| match answer.cast::<PyBool>() {
+            Ok(answer) => Ok(answer.is_true()),
+            Err(_) => {
+                let class = py.get_type::<PyBool>();
+                interpreter::call(&class, &PyTuple::new(py, [answer])?)?.is_truthy()
+            }
+        });
+        is_wanted.unwrap_or_else(|error| {
+            let text = "a filter function failed; the message counts as not wanted";
+            log(text, value(py, error));
             false
         })
     }
@@ -89,32 +97,37 @@ impl Callbacks {
         settles: bool,
     ) -> PyResult<CoreSubscription> {
         let py = broker.py();
+        // Here, since importing runs code that is not guarded on a thread of the broker's.
+        py.import("slipring._logging")?;
         let handler = Arc::new(Called::new(self, broker.get().shared()));
         let (on_error, on_lagged) = (Arc::clone(&handler), Arc::clone(&handler));
         // What the handler raised last, on its way to who is told.
-        let raised = Arc::new(Mutex::new(None));
+        let raised = Arc::new(Mutex::new(None::<Py<PyAny>>));
         let raises = Arc::clone(&raised);
         let mut argument = Attached(Some(Argument::default()));
         let builder = builder
             .around(move |run| {
+                let handled = if settles {
+                    interpreter::holding(run)
+                } else {
+                    interpreter::attach(|_| run())
+                };
                 // At the end of the interpreter nothing is handled any more.
-                if !settles && Python::try_attach(|_| run()).is_some() {
-                    return;
-                }
-                if !settles || !interpreter::hold() {
+                if handled.is_none() {
                     std::thread::park();
-                    return;
                 }
-                run();
-                interpreter::let_go();
             })
             .on_error(move |failure| {
                 let error = raised.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let Some(error) = error else { return };
                 let message = failure.message.keep();
-                Python::attach(|py| on_error.get().failed(py, message.into(), error));
+                interpreter::attach(|py| {
+                    on_error.get().failed(py, message.into(), error.into_bound(py));
+                });
             })
-            .on_lagged(move |lost| Python::attach(|py| on_lagged.get().lagged(py, lost)));
+            .on_lagged(move |lost| {
+                interpreter::attach(|py| on_lagged.get().lagged(py, lost));
+            });
         let handle = move |message: &slipring_core::Message<'_>| {
             if settles && !interpreter::hold() {
                 std::thread::park();
@@ -123,8 +136,9 @@ impl Callbacks {
             let handled = Python::attach(|py| {
                 let result = handler.get().handle(py, message, argument.get_mut());
                 let (handled, failure) = handled(py, result);
-                if failure.is_some() {
-                    *raises.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+                if let Some(failure) = failure {
+                    let mut raises = raises.lock().unwrap_or_else(PoisonError::into_inner);
+                    *raises = Some(failure.unbind());
                 }
                 handled
             });
@@ -159,7 +173,7 @@ impl Callbacks {
         })?
     }
 
-    fn failed(&self, py: Python<'_>, message: Message, error: PyErr) {
+    fn failed(&self, py: Python<'_>, message: Message, error: Bound<'_, PyAny>) {
         let Ok(message) = Bound::new(py, message) else { return };
         match &self.on_error {
             None => {
@@ -168,14 +182,12 @@ impl Callbacks {
                     self.patterns,
                     message.repr().map_or_else(|_| "a message".into(), |text| text.to_string())
                 );
-                log(py, &text, error);
+                log(&text, error);
             }
             Some(on_error) => {
-                let told = (message, error.into_value(py))
-                    .into_pyobject(py)
-                    .and_then(|arguments| interpreter::call(on_error.bind(py), &arguments));
+                let told = interpreter::call_for_nothing(on_error.bind(py), (message, error));
                 if let Err(failed) = told {
-                    log(py, "an on_error function failed", failed);
+                    log("an on_error function failed", value(py, failed));
                 }
             }
         }
@@ -183,11 +195,8 @@ impl Callbacks {
 
     fn lagged(&self, py: Python<'_>, lost: u64) {
         let Some(on_lagged) = &self.on_lagged else { return };
-        let told = (lost,)
-            .into_pyobject(py)
-            .and_then(|arguments| interpreter::call(on_lagged.bind(py), &arguments));
-        if let Err(failed) = told {
-            log(py, "an on_lagged function failed", failed);
+        if let Err(failed) = interpreter::call_for_nothing(on_lagged.bind(py), (lost,)) {
+            log("an on_lagged function failed", value(py, failed));
         }
     }
 }
@@ -212,7 +221,7 @@ impl Called {
 
 impl Drop for Called {
     fn drop(&mut self) {
-        Python::try_attach(|_| {
+        interpreter::attach(|_| {
             if let Some(broker) = self.broker.upgrade() {
                 broker.remove(self.callbacks.get());
             }
@@ -238,7 +247,7 @@ impl<T> Drop for Attached<T> {
     fn drop(&mut self) {
         let objects = self.0.take();
         // Where there is no interpreter any more, they are left to the process's end.
-        Python::try_attach(|_| drop(objects));
+        interpreter::attach(|_| drop(objects));
     }
 }
 
@@ -312,8 +321,9 @@ impl HandlerSubscription {
     }
 
     /// Unsubscribes: when this returns, the handler does not run any more. What was queued is thrown
-    /// away. Raises `Timeout` if the handler was still running after `timeout`; it is not called
-    /// again. From inside the handler itself it returns at once, and the handler is not called again.
+    /// away; but one that has a name and delivers at least once goes on without a consumer. Raises
+    /// `Timeout` if the handler was still running after `timeout`; it is not called again. From
+    /// inside the handler itself it returns at once, and the handler is not called again.
     ///
     /// A handler that is a coroutine is never waited for: it would need the event loop. Where it is
     /// awaiting something it goes on to its end, and it is not called again.

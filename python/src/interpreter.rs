@@ -1,9 +1,10 @@
 //! The interpreter: it has to be the main one, and it ends, with brokers still open and handlers
 //! still running.
 //!
-//! Brokers close when `atexit` says so, while their threads can still take the interpreter. A
-//! handler that is still running then is left behind: where it next needs the interpreter, that
-//! ends its thread by unwinding it, which must not reach the frames of Rust.
+//! Brokers close when `atexit` says so, while their threads can still take the interpreter; after
+//! that, none takes it any more. A handler that is still running then is left behind: where it next
+//! needs the interpreter, that ends its thread by unwinding it, which must not reach the frames of
+//! Rust.
 #![expect(
     unsafe_code,
     reason = "asks for the interpreter's number, and makes calls that may unwind"
@@ -14,8 +15,9 @@ use pyo3::exceptions::PyImportError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyTuple, PyWeakrefReference};
+use pyo3::types::{PyDict, PyTuple, PyWeakrefReference};
 use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -66,6 +68,7 @@ fn close_all(py: Python<'_>) {
     for known in &brokers {
         close(py, known.shared.upgrade());
     }
+    Entering::end(py);
 }
 
 /// Accepts the main interpreter alone, and has the brokers closed at its end.
@@ -77,7 +80,10 @@ pub(crate) fn register(py: Python<'_>) -> PyResult<()> {
         ));
     }
     let close_all = wrap_pyfunction!(close_all, py)?;
-    py.import("atexit")?.call_method1("register", (close_all,)).map(drop)
+    py.import("atexit")?.call_method1("register", (close_all,))?;
+    let keywords = PyDict::new(py);
+    keywords.set_item("after_in_child", wrap_pyfunction!(forget_entering, py)?)?;
+    py.import("os")?.call_method("register_at_fork", (), Some(&keywords)).map(drop)
 }
 
 unsafe extern "C-unwind" {
@@ -85,6 +91,58 @@ unsafe extern "C-unwind" {
         callable: *mut ffi::PyObject,
         arguments: *mut ffi::PyObject,
     ) -> *mut ffi::PyObject;
+
+    fn Py_DecRef(object: *mut ffi::PyObject);
+}
+
+/// How many threads are about to take the interpreter; and [`ENDING`], if none may any more.
+static ENTERING: AtomicUsize = AtomicUsize::new(0);
+const ENDING: usize = 1 << (usize::BITS - 1);
+
+/// A thread that is about to take the interpreter.
+///
+/// One that is new to it must not come while it ends, or the process crashes. One that it knows, and
+/// that waits for it then, is stopped.
+struct Entering;
+
+impl Entering {
+    fn new() -> Option<Self> {
+        // Made first, so that it is taken back.
+        let entering = Self;
+        let before = ENTERING.fetch_add(1, Ordering::SeqCst);
+        (before & ENDING == 0).then_some(entering)
+    }
+
+    /// Lets none in any more, when this has returned.
+    fn end(py: Python<'_>) {
+        ENTERING.fetch_or(ENDING, Ordering::SeqCst);
+        py.detach(|| {
+            while ENTERING.load(Ordering::SeqCst) != ENDING {
+                std::thread::yield_now();
+            }
+        });
+    }
+}
+
+/// In the child of a fork: the threads that were about to are in the parent.
+#[pyfunction]
+fn forget_entering() {
+    ENTERING.store(0, Ordering::SeqCst);
+}
+
+impl Drop for Entering {
+    fn drop(&mut self) {
+        ENTERING.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Does `work` with the interpreter, on a thread of the broker's; `None` at the interpreter's end.
+pub(crate) fn attach<R>(work: impl FnOnce(Python<'_>) -> R) -> Option<R> {
+    let entering = Entering::new()?;
+    Python::try_attach(|py| {
+        drop(entering);
+        work(py)
+    })
 }
 
 thread_local! {
@@ -92,16 +150,33 @@ thread_local! {
     static HELD: Cell<Option<ffi::PyGILState_STATE>> = const { Cell::new(None) };
 }
 
-/// Lets the thread hold the interpreter until it [lets go](let_go), whatever takes it in between;
-/// false at the interpreter's end. Called, as `let_go` is, where nothing else holds it.
-pub(crate) fn hold() -> bool {
-    // SAFETY: takes nothing, and never fails.
-    if HELD.get().is_none() && unsafe { ffi::Py_IsInitialized() } != 0 {
-        // SAFETY: there is an interpreter. Given back by `let_go`, on this thread. If it ends
-        // meanwhile, this never returns.
-        HELD.set(Some(unsafe { ffi::PyGILState_Ensure() }));
+/// Does `work` while the thread, one of the broker's, [holds](hold) the interpreter, unless it lets go
+/// meanwhile; `None` at the interpreter's end.
+pub(crate) fn holding<R>(work: impl FnOnce() -> R) -> Option<R> {
+    struct LetGo;
+    impl Drop for LetGo {
+        fn drop(&mut self) {
+            let_go();
+        }
     }
-    HELD.get().is_some()
+    hold().then(|| {
+        let _let_go = LetGo;
+        work()
+    })
+}
+
+/// Lets the thread, one of the broker's, hold the interpreter until it [lets go](let_go), whatever
+/// takes it in between; false at the interpreter's end. Called, as `let_go` is, where nothing else
+/// holds it.
+pub(crate) fn hold() -> bool {
+    if HELD.get().is_some() {
+        return true;
+    }
+    let Some(_entering) = Entering::new() else { return false };
+    // SAFETY: there is an interpreter, which does not end meanwhile. Given back by `let_go`, on this
+    // thread.
+    HELD.set(Some(unsafe { ffi::PyGILState_Ensure() }));
+    true
 }
 
 /// See [`hold`]. Nothing where the thread does not.
@@ -123,7 +198,8 @@ impl Drop for Stop {
     }
 }
 
-/// Calls `function` on a thread that the interpreter may end in the middle of it.
+/// Calls `function` on a thread that the interpreter may end in the middle of it. All that can run
+/// code of Python on threads of the broker's is done by this and by [`release`].
 pub(crate) fn call<'py>(
     function: &Bound<'py, PyAny>,
     arguments: &Bound<'py, PyTuple>,
@@ -137,4 +213,23 @@ pub(crate) fn call<'py>(
     std::mem::forget(stop);
     // SAFETY: as above.
     unsafe { Bound::from_owned_ptr_or_err(function.py(), result) }
+}
+
+/// The same for arguments and a result that nobody else needs.
+pub(crate) fn call_for_nothing<'py>(
+    function: &Bound<'py, PyAny>,
+    arguments: impl IntoPyObject<'py, Target = PyTuple, Output = Bound<'py, PyTuple>, Error = PyErr>,
+) -> PyResult<()> {
+    let arguments = arguments.into_pyobject(function.py())?;
+    let result = call(function, &arguments).map(release);
+    release(arguments);
+    result
+}
+
+/// Drops an object, which may run what is left to it by its class.
+pub(crate) fn release<T>(object: Bound<'_, T>) {
+    let stop = Stop;
+    // SAFETY: the reference is given up, attached.
+    unsafe { Py_DecRef(object.into_ptr()) };
+    std::mem::forget(stop);
 }

@@ -110,7 +110,7 @@ impl Subscription {
         let on_lagged = self.functions().on_lagged.as_ref().map(|function| function.clone_ref(py));
         match (on_lagged, error) {
             (Some(on_lagged), RecvError::Lagged(count)) => {
-                interpreter::call(on_lagged.bind(py), &(count,).into_pyobject(py)?).map(drop)
+                interpreter::call_for_nothing(on_lagged.bind(py), (count,))
             }
             _ => Err(raise(py, error)),
         }

@@ -98,7 +98,7 @@ def test_async_for_goes_on_until_the_broker_closes() -> None:
 def test_losses_are_raised_where_they_happened_and_the_stream_goes_on() -> None:
     async def main(broker: Broker) -> None:
         subscription = broker.subscribe(
-            "a", capacity=2, overflow=slipring.Overflow.DROP_OLDEST
+            "a", delivery=ONCE, capacity=2, overflow=slipring.Overflow.DROP_OLDEST
         )
         broker.publish_many("a", [b"1", b"2", b"3"])
         with pytest.raises(slipring.Lagged):
@@ -111,7 +111,7 @@ def test_losses_are_raised_where_they_happened_and_the_stream_goes_on() -> None:
 def test_an_async_iterator_goes_on_behind_a_loss() -> None:
     async def main(broker: Broker) -> None:
         subscription = broker.subscribe(
-            "a", capacity=2, overflow=slipring.Overflow.DROP_OLDEST
+            "a", delivery=ONCE, capacity=2, overflow=slipring.Overflow.DROP_OLDEST
         )
         broker.publish_many("a", [b"1", b"2", b"3"])
         messages = aiter(subscription)
@@ -337,7 +337,9 @@ def test_a_coroutine_handler_goes_on_behind_a_loss(
                 raise LookupError("on purpose")
 
         on_lagged = None if who == "nobody" else tell
-        with broker.subscribe("a", handler=handle, capacity=2, on_lagged=on_lagged) as subscription:
+        with broker.subscribe(
+            "a", handler=handle, delivery=ONCE, capacity=2, on_lagged=on_lagged
+        ) as subscription:
             broker.publish_many("a", [b"1", b"2", b"3", b"4"])
             while subscription.queued:
                 await asyncio.sleep(0)
@@ -360,7 +362,7 @@ def test_a_coroutine_handler_ends_when_its_subscription_is_disconnected() -> Non
             got.append(bytes(message))
 
         overflow = slipring.Disconnect(0)
-        broker.subscribe("a", handler=handle, capacity=1, overflow=overflow)
+        broker.subscribe("a", handler=handle, delivery=ONCE, capacity=1, overflow=overflow)
         broker.publish("a", b"1")
         while broker.publish("a", b"").matched:
             pass

@@ -15,6 +15,7 @@ import pytest
 import slipring
 from slipring import Broker, Message
 
+ONCE = slipring.DeliveryMode.AT_MOST_ONCE
 PATIENCE = 60.0
 
 
@@ -151,7 +152,7 @@ def test_losses_are_told_between_the_messages(broker: Broker) -> None:
         if bytes(message) == b"last":
             done.set()
 
-    with broker.subscribe("a", handler=handle, capacity=2, on_lagged=events.append):
+    with broker.subscribe("a", handler=handle, delivery=ONCE, capacity=2, on_lagged=events.append):
         broker.publish("a", b"first")
         wait(held)
         broker.publish_many("a", [b"1", b"2", b"3", b"4"])
@@ -345,7 +346,7 @@ def test_unsubscribe_waits_for_a_running_handler(broker: Broker) -> None:
         wait(go_on)
         events.append("the handler left")
 
-    subscription = broker.subscribe("a", handler=slow)
+    subscription = broker.subscribe("a", handler=slow, delivery=ONCE)
     broker.publish("a", b"")
     wait(held)
 
@@ -406,7 +407,7 @@ def test_what_a_handler_keeps_stays(broker: Broker) -> None:
     def keep_arguments(*given: Message) -> None:
         arguments.append(given)
 
-    with broker.subscribe("a", handler=keep, overflow=slipring.Overflow.BLOCK):
+    with broker.subscribe("a", handler=keep, delivery=ONCE, overflow=slipring.Overflow.BLOCK):
         broker.subscribe("a", handler=keep_arguments, capacity=8192)
         for n in range(5000):
             broker.publish("a", b"%04d" % n + bytes(100), n=str(n))
@@ -426,7 +427,7 @@ def test_what_a_handler_keeps_stays(broker: Broker) -> None:
 
 def test_a_handler_may_hand_its_message_to_another_thread(broker: Broker) -> None:
     handed: queue.SimpleQueue[Message] = queue.SimpleQueue()
-    broker.subscribe("a", handler=handed.put, overflow=slipring.Overflow.BLOCK)
+    broker.subscribe("a", handler=handed.put, delivery=ONCE, overflow=slipring.Overflow.BLOCK)
     publisher = threading.Thread(
         target=broker.publish_many, args=("a", [b"%d" % n for n in range(20_000)])
     )

@@ -15,6 +15,7 @@ import slipring
 from slipring import Broker, Message
 
 OPERATIONS = 100_000
+ONCE, AGAIN = slipring.DeliveryMode.AT_MOST_ONCE, slipring.DeliveryMode.AT_LEAST_ONCE
 
 
 def resident() -> int:
@@ -29,8 +30,12 @@ class Operations:
     def __init__(self) -> None:
         self.broker = slipring.open(memory_budget=1 << 20)
         self.topic = self.broker.topic("a")
-        self.subscription = self.broker.subscribe("a", capacity=256)
+        self.subscription = self.broker.subscribe("a", delivery=ONCE, capacity=256)
         self.payload = bytes(64)
+        self.jobs = self.broker.topic("jobs")
+        self.leased = self.broker.subscribe("jobs", name="jobs", delivery=AGAIN)
+        self.acker = self.leased.acker()
+        self.letters = self.broker.dead_letters("$dlq/jobs")
 
     def publish_and_get(self) -> None:
         receipt = self.topic.publish(self.payload, team="IN", key="k")
@@ -66,6 +71,7 @@ class Operations:
             lambda: self.broker.subscribe("a", filter="?"),
             lambda: self.subscription.get(timeout=0),
             lambda: self.topic.publish(7),  # type: ignore[arg-type]
+            lambda: self.acker.ack("?"),
         ):
             try:
                 call()
@@ -83,11 +89,37 @@ class Operations:
         with slipring.open(memory_budget=1 << 20) as broker:
             broker.on("a", on_error=print)(lambda message: None)
 
+    def settle(self) -> None:
+        self.jobs.publish_many([self.payload] * 4)
+        self.leased.get().ack()
+        self.leased.get().nack(0)
+        messages = self.leased.get_many(10)
+        assert [message.attempt for message in messages] == [2, 1, 1]
+        outcomes = self.acker.ack_all([message.ack_id or "" for message in messages])
+        assert outcomes == [True] * 3
+
+    def give_up(self) -> None:
+        self.jobs.publish(self.payload)
+        self.leased.get().dead_letter("no")
+        (letter,) = self.letters.list()
+        assert self.letters.redrive(letter)
+        self.leased.get().dead_letter("no")
+        assert self.letters.purge() == 1
+        assert self.letters.peek(letter.partition, letter.offset) is None
+
+    def come_and_go(self) -> None:
+        for _ in range(2):
+            with self.broker.subscribe("b", name="n", delivery=AGAIN) as subscription:
+                subscription.seek(slipring.Start.EARLIEST)
+        self.broker.describe_subscription("n"), self.broker.acker("n")
+        self.broker.delete_subscription("n")
+
     def metrics(self) -> None:
         self.broker.metrics(), self.broker.prometheus(), self.broker.topics()
 
 
 FEW = {"subscribe": 100, "handler": 100, "on": 100, "metrics": 10, "errors": 10}
+FEW |= {"settle": 5, "give_up": 500, "come_and_go": 500}
 
 
 @pytest.mark.parametrize("name", [n for n in vars(Operations) if not n.startswith("_")])
@@ -133,9 +165,11 @@ def test_awaiting_leaves_nothing_behind() -> None:
         asyncio.run(main(broker))
 
 
-def test_handlers_leave_nothing_behind() -> None:
+@pytest.mark.parametrize("delivery", [ONCE, AGAIN])
+def test_handlers_leave_nothing_behind(delivery: slipring.DeliveryMode) -> None:
     with slipring.open() as broker:
-        broker.on("a", overflow=slipring.Overflow.BLOCK)(lambda message: None)
+        overflow = slipring.Overflow.BLOCK if delivery == ONCE else None
+        broker.on("a", delivery=delivery, overflow=overflow)(lambda message: None)
         topic = broker.topic("a")
 
         def many(count: int) -> int:
@@ -225,6 +259,12 @@ def a_method_of_the_subscription(broker: Broker) -> object:
     return subscription
 
 
+def a_handler_with_an_acker_and_dead_letters(broker: Broker) -> object:
+    everything = broker.subscribe("a", delivery=AGAIN)
+    known = everything, everything.acker(), broker.dead_letters("a")
+    return broker.subscribe("a", delivery=AGAIN, handler=lambda message: len(known))
+
+
 def a_loan_that_nobody_ended(broker: Broker) -> object:
     loan = broker.topic("a").loan(8)
     loan.__enter__()
@@ -241,6 +281,7 @@ def a_loan_that_nobody_ended(broker: Broker) -> object:
         all_that_a_handler_can_have,
         functions_of_a_subscription,
         a_method_of_the_subscription,
+        a_handler_with_an_acker_and_dead_letters,
         a_loan_that_nobody_ended,
     ],
 )

@@ -18,6 +18,7 @@ import slipring
 from slipring import Broker, Overflow
 
 EXAMPLE = Path(__file__).parents[1] / "examples/native"
+ONCE = slipring.DeliveryMode.AT_MOST_ONCE
 TICK = numpy.dtype([("price", "<f8"), ("size", "<i8")])
 
 
@@ -58,7 +59,7 @@ def test_python_reads_what_native_code_wrote_where_it_wrote_it(
 def test_native_code_waits_without_the_interpreters_lock(
     broker: Broker, ticks: ModuleType
 ) -> None:
-    subscription = broker.subscribe("ticks", capacity=2, overflow=Overflow.BLOCK)
+    subscription = broker.subscribe("ticks", delivery=ONCE, capacity=2, overflow=Overflow.BLOCK)
     publisher = threading.Thread(target=ticks.publish, args=(broker.capsule(), "ticks", 1000, 1))
     publisher.start()
     assert [subscription.get().offset for _ in range(1000)] == list(range(1000))

@@ -70,12 +70,20 @@ ENDINGS = {
             bytes(message)
         broker.publish_many("a", [b"x"] * 60000)
     """,
+    "with leases, ackers and dead letters kept": """
+        again = slipring.DeliveryMode.AT_LEAST_ONCE
+        s = broker.subscribe("a", name="s", delivery=again)
+        broker.publish_many("a", [b"x", b"y"])
+        s.get().dead_letter()
+        __builtins__.kept = s.get(), s.acker(), broker.dead_letters("$dlq/s")
+    """,
     "with a daemon that waits for a message": """
         s = broker.subscribe("a")
         threading.Thread(target=s.get, daemon=True).start()
     """,
     "with a daemon that waits for room": """
-        s = broker.subscribe("a", capacity=1, overflow=slipring.Overflow.BLOCK)
+        once, wait = slipring.DeliveryMode.AT_MOST_ONCE, slipring.Overflow.BLOCK
+        s = broker.subscribe("a", delivery=once, capacity=1, overflow=wait)
         broker.publish("a", b"")
         threading.Thread(target=broker.publish, args=("a", b""), daemon=True).start()
     """,
@@ -91,8 +99,10 @@ ENDINGS = {
     "with a loop and a task that waits": """
         s = broker.subscribe("a")
         async def main():
-            async def handle(message): pass
-            broker.subscribe("a", handler=handle)
+            async def handle(message): await asyncio.Event().wait()
+            for delivery in slipring.DeliveryMode:
+                broker.subscribe("a", handler=handle, delivery=delivery)
+            broker.publish("a", b"x")
             asyncio.create_task(s.aget())
             await asyncio.sleep(0)
         asyncio.run(main())
@@ -112,6 +122,34 @@ ENDINGS = {
 def test_the_interpreter_ends(ending: str) -> None:
     program = "import asyncio, threading, slipring\nbroker = slipring.open()\n"
     assert python(program + textwrap.dedent(ending) + "print('end')") == "end\n"
+
+
+@pytest.mark.parametrize("delivery", slipring.DeliveryMode)
+def test_the_interpreter_ends_while_handlers_fail_and_are_told_of_it(
+    delivery: slipring.DeliveryMode,
+) -> None:
+    program = f"""
+        import threading, slipring
+        broker = slipring.open()
+        held = threading.Event()
+        def busy(message):
+            held.set()
+            while True:
+                pass
+        def fails(message):
+            if message.offset % 2:
+                raise slipring.DeadLetter("no")
+            return slipring.Retry("later")
+        for handler in (busy, fails, fails):
+            for options in (dict(dedicated_thread=True), dict(on_error=lambda *_: None)):
+                broker.subscribe("a", handler=handler, delivery=slipring.{delivery}, **options)
+        broker.publish_many("a", [b"x"] * 5000)
+        held.wait()
+        print("end")
+    """
+    # Where a thread is when the interpreter ends is different each time.
+    for _ in range(30):
+        assert python(program) == "end\n"
 
 
 def test_an_exception_ends_the_program_with_handlers_running() -> None:
@@ -142,7 +180,9 @@ def test_a_forked_child_is_told_and_the_parent_goes_on(broker: Broker) -> None:
     subscription = broker.subscribe("a")
     waiter = broker.subscribe("none")
     handler = broker.subscribe("a", handler=lambda message: None)
+    again = broker.subscribe("a", name="again", delivery=slipring.DeliveryMode.AT_LEAST_ONCE)
     broker.publish("a", b"before")
+    leased, acker = again.get(), again.acker()
     topic = broker.topic("a")
     import threading
 
@@ -162,6 +202,15 @@ def test_a_forked_child_is_told_and_the_parent_goes_on(broker: Broker) -> None:
                 lambda: broker.subscribe("a"),
                 lambda: broker.create_topic("b"),
                 lambda: topic.loan(5),
+                lambda: leased.ack(),
+                lambda: leased.nack(),
+                lambda: leased.dead_letter(),
+                lambda: leased.extend(1),
+                lambda: acker.ack(leased.ack_id or ""),
+                lambda: again.get(),
+                lambda: again.seek(slipring.Start.EARLIEST),
+                lambda: broker.subscriptions(),
+                lambda: broker.dead_letters("a").redrive(leased),
             ):
                 try:
                     call()
@@ -171,17 +220,19 @@ def test_a_forked_child_is_told_and_the_parent_goes_on(broker: Broker) -> None:
                     raise AssertionError("not refused")
             handler.close()
             subscription.close()
+            again.close()
             broker.close()
             with slipring.open() as own:  # a broker of its own is fine
                 mine = own.subscribe("a")
                 own.publish("a", b"x")
                 assert bytes(mine.get()) == b"x"
-            del topic, handler, subscription, broker, waiter
+            del topic, handler, subscription, broker, waiter, again, leased, acker
             status = 0
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert bytes(subscription.get()) == b"before"
+    assert leased.ack()
     broker.publish("a", b"after")
     assert bytes(subscription.get()) == b"after"
     waiter.close()
@@ -197,6 +248,27 @@ def test_a_forked_child_ends_as_programs_do() -> None:
         if child == 0:
             sys.exit(7)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        print("end")
+    """
+    assert python(program) == "end\n"
+
+
+@pytest.mark.parametrize("delivery", slipring.DeliveryMode)
+def test_a_forked_child_ends_also_where_handlers_were_busy(
+    delivery: slipring.DeliveryMode,
+) -> None:
+    program = f"""
+        import os, sys, slipring
+        broker = slipring.open()
+        topic = broker.topic("a")
+        for _ in range(4):
+            broker.subscribe("a", handler=bytes, delivery=slipring.{delivery})
+        for _ in range(50):
+            topic.publish_many([b"x"] * 500)
+            child = os.fork()
+            if child == 0:
+                sys.exit(7)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         print("end")
     """
     assert python(program) == "end\n"

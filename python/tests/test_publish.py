@@ -14,6 +14,8 @@ import pytest
 import slipring
 from slipring import Broker, Overflow
 
+ONCE = slipring.DeliveryMode.AT_MOST_ONCE
+
 
 def test_every_way_to_publish_brings_the_message_and_a_receipt(broker: Broker) -> None:
     subscription = broker.subscribe("a/*")
@@ -163,7 +165,7 @@ def test_durations_are_seconds_or_timedeltas(broker: Broker) -> None:
 
 
 def test_try_publish_refuses_instead_of_waiting(broker: Broker) -> None:
-    with broker.subscribe("a", capacity=1, overflow=Overflow.BLOCK) as subscription:
+    with broker.subscribe("a", delivery=ONCE, capacity=1, overflow=Overflow.BLOCK) as subscription:
         topic = broker.topic("a")
         topic.try_publish(b"fits")
         with pytest.raises(slipring.WouldBlock):
@@ -177,7 +179,7 @@ def test_try_publish_refuses_instead_of_waiting(broker: Broker) -> None:
 
 
 def test_a_batch_that_stops_early_says_how_far_it_came(broker: Broker) -> None:
-    with broker.subscribe("a", capacity=4, overflow=Overflow.BLOCK):
+    with broker.subscribe("a", delivery=ONCE, capacity=4, overflow=Overflow.BLOCK):
         with pytest.raises(slipring.Timeout) as early:
             broker.publish_many("a", [b"%d" % n for n in range(9)], timeout=0.01)
         assert early.value.receipt is not None
@@ -185,7 +187,7 @@ def test_a_batch_that_stops_early_says_how_far_it_came(broker: Broker) -> None:
 
 
 def test_a_batch_that_waits_has_one_receipt(broker: Broker) -> None:
-    with broker.subscribe("a", capacity=4, overflow=Overflow.BLOCK) as subscription:
+    with broker.subscribe("a", delivery=ONCE, capacity=4, overflow=Overflow.BLOCK) as subscription:
         got: list[bytes] = []
 
         def consume() -> None:
@@ -269,9 +271,9 @@ def test_settings_out_of_range_are_refused_with_their_name() -> None:
     wrong: Any = "expire"
     with pytest.raises(TypeError, match="when_full is a WhenFull"):
         slipring.open(when_full=wrong)
-    with pytest.raises(TypeError):
-        open_at: Any = slipring.open
-        open_at("somewhere", 4)
+    by_position: Any = slipring.open
+    with pytest.raises(TypeError, match="positional"):
+        by_position(None, 4)
 
 
 def test_all_settings_are_taken() -> None:

@@ -14,6 +14,8 @@ import pytest
 import slipring
 from slipring import Broker, Overflow, Start
 
+ONCE = slipring.DeliveryMode.AT_MOST_ONCE
+
 
 def numbers(subscription: slipring.Subscription) -> list[int]:
     """What is queued, as the numbers that were published."""
@@ -90,7 +92,7 @@ def test_the_descriptor_is_readable_exactly_while_something_can_be_received(
 
 
 def test_drop_newest_keeps_the_first_and_tells_the_loss_behind_them(broker: Broker) -> None:
-    with broker.subscribe("a", capacity=4) as subscription:
+    with broker.subscribe("a", delivery=ONCE, capacity=4) as subscription:
         assert publish_numbers(broker, 10).dropped == 6
         assert numbers(subscription) == [0, 1, 2, 3]
         with pytest.raises(slipring.Lagged) as lagged:
@@ -100,7 +102,9 @@ def test_drop_newest_keeps_the_first_and_tells_the_loss_behind_them(broker: Brok
 
 
 def test_drop_oldest_keeps_the_last_and_tells_the_loss_before_them(broker: Broker) -> None:
-    with broker.subscribe("a", capacity=4, overflow=Overflow.DROP_OLDEST) as subscription:
+    with broker.subscribe(
+        "a", delivery=ONCE, capacity=4, overflow=Overflow.DROP_OLDEST
+    ) as subscription:
         assert publish_numbers(broker, 10).dropped == 6
         with pytest.raises(slipring.Lagged) as lagged:
             next(subscription)
@@ -111,7 +115,7 @@ def test_drop_oldest_keeps_the_last_and_tells_the_loss_before_them(broker: Broke
 def test_who_asks_to_be_told_of_losses_gets_no_exceptions(broker: Broker) -> None:
     lost: list[int] = []
     subscription = broker.subscribe(
-        "a", capacity=4, overflow=Overflow.DROP_OLDEST, on_lagged=lost.append
+        "a", delivery=ONCE, capacity=4, overflow=Overflow.DROP_OLDEST, on_lagged=lost.append
     )
     publish_numbers(broker, 10)
     broker.close()
@@ -120,7 +124,7 @@ def test_who_asks_to_be_told_of_losses_gets_no_exceptions(broker: Broker) -> Non
 
 
 def test_block_drops_after_its_timeout_and_not_before(broker: Broker) -> None:
-    with broker.subscribe("a", capacity=1, overflow=slipring.Block(timeout=0.2)):
+    with broker.subscribe("a", delivery=ONCE, capacity=1, overflow=slipring.Block(timeout=0.2)):
         publish_numbers(broker, 1)
         began = time.monotonic()
         receipt = broker.publish("a", b"late")
@@ -129,7 +133,9 @@ def test_block_drops_after_its_timeout_and_not_before(broker: Broker) -> None:
 
 
 def test_disconnect_ends_a_subscription_that_stays_full(broker: Broker) -> None:
-    with broker.subscribe("a", capacity=1, overflow=slipring.Disconnect(0)) as subscription:
+    with broker.subscribe(
+        "a", delivery=ONCE, capacity=1, overflow=slipring.Disconnect(0)
+    ) as subscription:
         publish_numbers(broker, 1)
         while broker.publish("a", b"").matched:
             pass
@@ -244,7 +250,7 @@ def test_a_forgotten_subscription_is_matched_no_more(broker: Broker) -> None:
 
 
 def test_metrics_are_plain_dicts_that_add_up(broker: Broker) -> None:
-    with broker.subscribe("a", capacity=4, name="s") as subscription:
+    with broker.subscribe("a", delivery=ONCE, capacity=4, name="s") as subscription:
         publish_numbers(broker, 10)
         subscription.get()
         metrics = broker.metrics()

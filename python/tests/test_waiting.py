@@ -14,6 +14,7 @@ import pytest
 import slipring
 from slipring import Broker, Message, Overflow
 
+ONCE = slipring.DeliveryMode.AT_MOST_ONCE
 PATIENCE = 60.0
 
 
@@ -23,7 +24,7 @@ class Scene:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.subscription = broker.subscribe("empty")
-        self.full = broker.subscribe("full", capacity=1, overflow=Overflow.BLOCK)
+        self.full = broker.subscribe("full", delivery=ONCE, capacity=1, overflow=Overflow.BLOCK)
         self.topic = broker.topic("full")
         self.topic.publish(b"")
         self.held, self.go_on = threading.Event(), threading.Event()

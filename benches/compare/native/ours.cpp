@@ -8,6 +8,7 @@ using namespace harness;
 
 static slipring::SubscriptionOptions lossless() {
     return slipring::SubscriptionOptions()
+        .delivery(slipring::Delivery::at_most_once)
         .capacity(capacity)
         .overflow(slipring::Overflow::block())
         .wait(slipring::Wait::busy_spin);
@@ -52,6 +53,7 @@ void native_boundary(std::uint64_t messages, std::size_t batch, std::uint64_t *p
     auto sub = slipring_subscription_options();
     slipring_subscription *raw = nullptr;
     must(slipring_subscription_options_init(&sub, sizeof sub));
+    sub.delivery = SLIPRING_AT_MOST_ONCE;
     sub.capacity_messages = capacity;
     sub.overflow = SLIPRING_BLOCK;
     must(slipring_broker_subscribe(owner.raw(), SLIPRING_TEXT("bench/*"), &sub, &raw));
@@ -95,6 +97,7 @@ std::uint64_t native_to_handler(std::uint64_t messages, Processors at) {
     slipring_handler_subscription *sub = nullptr;
     slipring_subscription_options options = {};
     must(slipring_subscription_options_init(&options, sizeof options));
+    options.delivery = SLIPRING_AT_MOST_ONCE;
     options.capacity_messages = capacity;
     options.overflow = SLIPRING_BLOCK;
     handler.handle = handle;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use slipring::internals::{Snapshot, Trie};
 use slipring::{
-    Broker, Filter, Idle, Message, NewMessage, Overflow, Pattern, Subscription, Topic, WaitStrategy,
+    Broker, DeliveryMode, Filter, Idle, Message, NewMessage, Overflow, Pattern, Subscription,
+    SubscriptionBuilder, Topic, WaitStrategy,
 };
 
 use crate::cpu::{self, Role};
@@ -47,10 +48,14 @@ fn topic(broker: &Broker, name: &str) -> Topic {
     broker.topic(name).expect("a topic is made")
 }
 
-/// An at-most-once subscription that blocks its publisher when it is full.
+/// What the peers do: nothing is acknowledged.
+fn at_most_once<'a>(broker: &Broker, pattern: &'a str) -> SubscriptionBuilder<'a> {
+    broker.subscription(pattern).delivery(DeliveryMode::AtMostOnce)
+}
+
+/// A subscription that blocks its publisher when it is full.
 fn subscribe(broker: &Broker, pattern: &str, capacity: usize) -> Subscription {
-    broker
-        .subscription(pattern)
+    at_most_once(broker, pattern)
         .capacity(capacity)
         .overflow(Overflow::Block { timeout: None })
         .wait(WaitStrategy::BusySpin)
@@ -60,7 +65,7 @@ fn subscribe(broker: &Broker, pattern: &str, capacity: usize) -> Subscription {
 
 /// A subscription that nobody reads.
 fn leave(broker: &Broker, pattern: &str, overflow: Overflow) -> Subscription {
-    let builder = broker.subscription(pattern).capacity(CAPACITY).overflow(overflow);
+    let builder = at_most_once(broker, pattern).capacity(CAPACITY).overflow(overflow);
     builder.open().expect("a subscription opens")
 }
 
@@ -127,8 +132,7 @@ impl Side for Slipring {
         let broker = broker(BUDGET_BYTES);
         let done = Arc::new(AtomicBool::new(false));
         let (signal, mut tally) = (Arc::clone(&done), Tally::default());
-        let subscription = broker
-            .subscription(PATTERN)
+        let subscription = at_most_once(&broker, PATTERN)
             .capacity(CAPACITY)
             .overflow(Overflow::Block { timeout: None })
             .wait(WaitStrategy::BusySpin)
@@ -155,8 +159,7 @@ impl Side for Slipring {
 
     fn many_producers(&self, messages: u64, producers: u64) -> Duration {
         let broker = broker(BUDGET_BYTES);
-        let mut subscription = broker
-            .subscription(PATTERN)
+        let mut subscription = at_most_once(&broker, PATTERN)
             .capacity(CAPACITY)
             .overflow(Overflow::Block { timeout: None })
             .wait(WaitStrategy::Adaptive)
@@ -211,7 +214,7 @@ impl Side for Slipring {
         let _strangers: Vec<_> = (0..strangers)
             .map(|index| {
                 let pattern = format!("elsewhere/n{index}/*");
-                let builder = broker.subscription(&pattern).capacity(16);
+                let builder = at_most_once(&broker, &pattern).capacity(16);
                 builder.open().expect("a subscription opens")
             })
             .collect();
@@ -241,7 +244,7 @@ impl Side for Slipring {
         let broker = broker(BUDGET_BYTES);
         let _subscription = filter.then(|| {
             let filter = Filter::equals("region", "IN");
-            broker.subscription(PATTERN).filter_by(filter).open().expect("a subscription opens")
+            at_most_once(&broker, PATTERN).filter_by(filter).open().expect("a subscription opens")
         });
         let topic = topic(&broker, TOPIC);
         pinned(|| {
@@ -298,8 +301,7 @@ impl Side for Slipring {
 
     fn wake(&self, rounds: u64) -> Latencies {
         let broker = broker(BUDGET_BYTES);
-        let mut subscription = broker
-            .subscription(PATTERN)
+        let mut subscription = at_most_once(&broker, PATTERN)
             .capacity(CAPACITY)
             .overflow(Overflow::Block { timeout: None })
             .wait(WaitStrategy::Park)
@@ -388,7 +390,7 @@ impl Side for Slipring {
         let broker = broker(BUDGET_BYTES);
         let _strangers: Vec<_> = patterns
             .iter()
-            .map(|pattern| broker.subscription(pattern).capacity(16).open().expect("it opens"))
+            .map(|pattern| at_most_once(&broker, pattern).capacity(16).open().expect("it opens"))
             .collect();
         let mut subscription = subscribe(&broker, PATTERN, CAPACITY);
         let topic = topic(&broker, TOPIC);

@@ -135,7 +135,12 @@ fn replayed(dir: &Path) {
     fill(dir, COUNT);
     let run = || {
         let broker = Broker::open(dir).expect("opens");
-        let mut all = broker.subscription("**").start(Start::Earliest).open().expect("opens");
+        let mut all = broker
+            .subscription("**")
+            .delivery(DeliveryMode::AtMostOnce)
+            .start(Start::Earliest)
+            .open()
+            .expect("opens");
         let began = Instant::now();
         let mut seen = 0;
         while seen < COUNT {

@@ -18,7 +18,8 @@ mod table;
 use input::{Flight, Input, name_bad_line};
 use serde_json::Value;
 use slipring::{
-    Broker, Message, NewMessage, Overflow, PublishError, RecvError, Start, Subscription,
+    Broker, DeliveryMode, Message, NewMessage, Overflow, PublishError, RecvError, Start,
+    Subscription,
 };
 use std::collections::hash_map::DefaultHasher;
 use std::error::Error;
@@ -90,6 +91,7 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let jfk = table.row("jfk");
     let _jfk = broker
         .subscription("flights/JFK/*/*")
+        .delivery(DeliveryMode::AtMostOnce)
         .overflow(LOSSLESS)
         .handler(move |message| lock(&jfk).got(message))?;
 
@@ -97,22 +99,32 @@ fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let _cancelled = broker
         .subscription("flights/**")
         .filter(r#"attributes.status = "cancelled""#)
+        .delivery(DeliveryMode::AtMostOnce)
         .overflow(LOSSLESS)
         .handler(move |message| lock(&cancelled).got(message))?;
 
     let tally = table.row("one-topic");
-    let one_topic = broker.subscription(input.first_topic()).overflow(LOSSLESS).open()?;
+    let one_topic = broker
+        .subscription(input.first_topic())
+        .delivery(DeliveryMode::AtMostOnce)
+        .overflow(LOSSLESS)
+        .open()?;
     let one_topic = thread::spawn(move || receive_all(one_topic, &tally));
 
     let tally = table.row("board");
-    let board =
-        broker.subscription("**").capacity(BOARD_LINES).overflow(Overflow::DropOldest).open()?;
+    let board = broker
+        .subscription("**")
+        .capacity(BOARD_LINES)
+        .delivery(DeliveryMode::AtMostOnce)
+        .overflow(Overflow::DropOldest)
+        .open()?;
     let board = thread::spawn(move || show_newest(board, &tally));
 
     let on_time = table.row("on-time");
     let failures = Arc::clone(&on_time);
     let _on_time = broker
         .subscription("**")
+        .delivery(DeliveryMode::AtMostOnce)
         .overflow(LOSSLESS)
         .on_error(move |_| lock(&failures).failed += 1)
         .handler(move |message| {

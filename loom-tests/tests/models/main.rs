@@ -17,6 +17,8 @@ mod commit;
 #[cfg(slipring_loom)]
 mod credits;
 #[cfg(slipring_loom)]
+mod fall_back;
+#[cfg(slipring_loom)]
 mod log;
 #[cfg(slipring_loom)]
 mod lossy;

@@ -11,7 +11,7 @@ use slipring_loom_tests::check;
 
 /// Receives until message `count - 1` is received or told as lost, each exactly once and in order;
 /// how many were told as lost.
-fn receive(consumer: &mut Consumer, world: &World, count: u64) -> u64 {
+pub(crate) fn receive(consumer: &mut Consumer, world: &World, count: u64) -> u64 {
     let (mut next, mut lost) = (0, 0);
     while next < count {
         match consumer.next(world) {
