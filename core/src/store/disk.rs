@@ -83,37 +83,43 @@ impl DiskStoreBuilder {
         self
     }
 
-    /// Bytes after which a segment file is ended, 64 KiB..=1 GiB; 64 MiB by default. What expires
-    /// is removed by whole segments.
+    /// Bytes after which a segment file is ended, 64 KiB..=1 GiB (values beyond are taken for these);
+    /// 64 MiB by default. The disk has its room back by whole segments, and opening after a crash
+    /// reads about one.
     #[must_use]
     pub fn segment_bytes(mut self, bytes: u64) -> Self {
         self.options.segment_bytes = bytes.clamp(64 << 10, 1 << 30);
         self
     }
 
-    /// Age at which a segment file is ended; 21 hours by default.
+    /// Age at which a segment file is ended, so that what is in it can expire though little is
+    /// published; 21 hours by default.
     #[must_use]
     pub fn segment_age(mut self, age: Duration) -> Self {
         self.options.segment_age = age;
         self
     }
 
-    /// Bytes of a segment that are reserved on the disk at once; 32 MiB by default. 0 reserves
-    /// nothing ahead.
+    /// Bytes of a segment that are reserved on the disk at once, so that a full disk is found before
+    /// anything is written, and a sync need not write the file's length; 32 MiB by default, and never
+    /// more than a segment has. With 0, each append reserves what it needs.
     #[must_use]
     pub fn preallocate_bytes(mut self, bytes: u64) -> Self {
         self.options.preallocate_bytes = bytes;
         self
     }
 
-    /// Bytes on the disk that are kept for what must go on when it is full; 64 MiB by default.
+    /// Bytes on the disk that are kept free for what must go on when it is full: opening, retention,
+    /// cursors and metadata. 64 MiB by default; 0 keeps nothing. When an append finds the disk full
+    /// they are given back, and nothing is appended until they could be taken again.
     #[must_use]
     pub fn reserve_bytes(mut self, bytes: u64) -> Self {
         self.options.reserve_bytes = bytes;
         self
     }
 
-    /// The clock that ages are measured with.
+    /// The clock that the ages of segments and the interval of syncs are measured with; the machine's
+    /// by default.
     #[must_use]
     pub fn clock(self, clock: impl Into<Clock>) -> Self {
         Self { clock: clock.into(), ..self }
@@ -148,13 +154,18 @@ impl DiskStoreBuilder {
         self
     }
 
-    /// Opens the store in the directory `dir`, or makes one there. After a crash this is where it
-    /// recovers; see [`DiskStore::recovery`].
+    /// Opens the store in the directory `dir`, or makes one there, with the directories above it.
+    ///
+    /// After a crash this is where it recovers, see [`DiskStore::recovery`]: blocks while it reads
+    /// the newest segment of each shard, and the tables of the others, which takes a fraction of a
+    /// second for a GiB of messages. A crash meanwhile does no harm.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Locked`] while it is open elsewhere; [`StoreError::Incompatible`] and
-    /// [`StoreError::Damaged`] when the directory is not one that can be opened.
+    /// [`StoreError::Locked`] while it is open elsewhere; [`StoreError::Incompatible`] when it is no
+    /// store, one of a later version, or one of another number of shards; [`StoreError::Damaged`]
+    /// when what is needed to begin with does not verify, or is missing: nothing was changed then.
+    /// [`StoreError::Full`] and [`StoreError::Io`] may be tried again.
     pub fn open(mut self, dir: &Path) -> Result<DiskStore, StoreError> {
         if self.options.boot == 0 {
             self.options.boot = boot_of_this_machine();
@@ -247,7 +258,10 @@ pub(crate) fn boot_of_this_machine() -> u128 {
 
 /// A store in a directory: one segmented log per shard.
 ///
-/// Dropping it closes it.
+/// It has a thread, which syncs at the interval, and about every second notes how far idle logs are
+/// durable. One process has a directory at a time; in the child of a fork all calls are refused.
+///
+/// Dropping it closes it: that syncs, and waits for the thread.
 pub struct DiskStore {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
