@@ -24,7 +24,10 @@ fn nothing_acknowledged_is_lost_whenever_the_machine_stops() {
 /// Each of these found something once: in the store, or in what a run takes for possible.
 #[test]
 fn what_seeds_have_found_stays_mended() {
-    for seed in [191, 208, 241, 472, 473, 484, 541, 1065, 3240, 9992, 12_885, 13_730, 17_560] {
+    for seed in [
+        191, 208, 241, 472, 473, 484, 541, 1065, 3012, 3240, 6309, 9992, 12_885, 13_730, 14_779,
+        17_560,
+    ] {
         if let Err(failure) = run_log(seed) {
             panic!("{failure}");
         }

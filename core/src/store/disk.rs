@@ -376,6 +376,8 @@ impl MessageStore for DiskStore {
     fn append(&self, shard: usize, group: &Group<'_>) -> Result<(), StoreError> {
         let shard = self.shared.shard(shard)?;
         if !self.shared.reserve.hold()? {
+            // What freeing room does not help with comes first.
+            shard.check()?;
             return Err(StoreError::Full);
         }
         let outcome = shard.append(group);

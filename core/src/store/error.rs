@@ -72,6 +72,12 @@ impl From<io::Error> for StoreError {
     }
 }
 
+/// Of a sync that failed, also of one that found the disk full: then bytes may be lost, where
+/// [`StoreError::Full`] says that nothing is.
+pub(super) fn unsynced(error: io::Error) -> StoreError {
+    StoreError::Io(Arc::new(error))
+}
+
 /// Whether there is no room: on the disk, in the quota, or for a file of that size.
 pub(super) fn is_full(error: &io::Error) -> bool {
     use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};

@@ -19,7 +19,7 @@
 
 use super::batch::Kind;
 use super::commit::{Commit, Mark};
-use super::error::{Damage, StoreError};
+use super::error::{Damage, StoreError, unsynced};
 use super::options::OnDamage;
 use super::sabotage::sabotaged;
 use super::scan::{self, Scan, Stop};
@@ -94,7 +94,7 @@ pub(crate) fn open(home: &Home) -> Result<Opened, StoreError> {
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             return Err(damaged_file(home, "superblock", 0));
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(unsynced(error)),
     };
     let state = superblock.state();
     remove_expired(home, &mut bases, state.low)?;
@@ -215,7 +215,7 @@ impl Attempt<'_> {
                 frontier = frontier.min(scan.last_sequence);
             }
         }
-        Ok(self.superblock.store(State { boot: 0, frontier, ..state })?)
+        self.superblock.store(State { boot: 0, frontier, ..state }).map_err(unsynced)
     }
 
     /// Scans from the last segment back to the first one that is known to have been durable up to
@@ -227,7 +227,7 @@ impl Attempt<'_> {
             let file: Arc<dyn FsFile> = Arc::from(self.home.fs.open(&path, OpenHow::ReadWrite)?);
             if !state.clean {
                 if !sabotaged("recovery_sync") {
-                    file.sync_data()?;
+                    file.sync_data().map_err(unsynced)?;
                 }
                 if !sabotaged("recovery_drop_cache") {
                     file.drop_cache()?;
@@ -307,20 +307,21 @@ impl Attempt<'_> {
             writer.begin_segment(next, self.home, &segments)?;
         }
         if !is_damaged {
-            segments.sync(&*self.home.fs)?;
+            segments.sync(&*self.home.fs).map_err(unsynced)?;
         }
         let mark = writer.mark();
         let gives_up_places = self.home.options.gives_up_places();
         let frontier = if gives_up_places { next + FRONTIER_STEP } else { 0 };
         writer.frontier = frontier;
-        writer.superblock.update(|state| State {
+        let noted = writer.superblock.update(|state| State {
             epoch: state.epoch + 1,
             clean: false,
             boot: self.home.options.boot,
             frontier,
             checkpoint: (mark.segment, mark.position),
             ..state
-        })?;
+        });
+        noted.map_err(unsynced)?;
         Ok(Opened { writer, segments, commit: Commit::new(mark), report })
     }
 
@@ -399,7 +400,7 @@ impl Attempt<'_> {
             "cut off the end of the log, which was being written when the machine stopped"
         );
         file.set_len(scan.position)?;
-        file.sync_data()?;
+        file.sync_data().map_err(unsynced)?;
         (scan.stop, scan.file_len, *file_len) = (Stop::End, scan.position, scan.position);
         Ok(())
     }

@@ -50,6 +50,11 @@ impl ShardLog {
         &self.recovery
     }
 
+    /// Why nothing can be appended, whatever it is.
+    pub(crate) fn check(&self) -> Result<(), StoreError> {
+        self.writer().check(&self.commit)
+    }
+
     pub(crate) fn append(&self, group: &Group<'_>) -> Result<(), StoreError> {
         self.writer().append(group, &self.home, &self.segments, &self.commit)
     }
