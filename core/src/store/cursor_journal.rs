@@ -370,8 +370,10 @@ impl CursorJournal {
         self.reach(last, Goal::Durable)?;
         let (state, mut writer) = self.take_writer()?;
         drop(state);
-        let outcome = if writer.is_broken { Ok(()) } else { writer.mark() };
-        self.give_back(writer, outcome)
+        Turn::run(self, || {
+            let outcome = if writer.is_broken { Ok(()) } else { writer.mark() };
+            self.give_back(writer, outcome)
+        })
     }
 
     /// Marks, and takes nothing more.
@@ -405,7 +407,7 @@ impl CursorJournal {
                 state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
                 continue;
             };
-            return self.lead(state, writer, goal);
+            return Turn::run(self, || self.lead(state, writer, goal));
         }
     }
 
@@ -515,6 +517,31 @@ impl CursorJournal {
         drop(state);
         self.changed.notify_all();
         outcome
+    }
+}
+
+/// The turn of the one who has the writer.
+struct Turn<'a> {
+    journal: &'a CursorJournal,
+    is_over: bool,
+}
+
+impl<'a> Turn<'a> {
+    fn run<T>(journal: &'a CursorJournal, work: impl FnOnce() -> T) -> T {
+        let mut turn = Self { journal, is_over: false };
+        let done = work();
+        turn.is_over = true;
+        done
+    }
+}
+
+impl Drop for Turn<'_> {
+    /// The writer is lost with who panicked: nobody may wait for it.
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.journal.lock().poison.get_or_insert_with(|| "whoever wrote it panicked".into());
+            self.journal.changed.notify_all();
+        }
     }
 }
 
