@@ -656,7 +656,8 @@ typedef struct slipring_subscription_options {
 
 // What closing left. It will not grow.
 typedef struct slipring_close_report {
-    // Messages that were queued for handlers and not handled in time. They are lost.
+    // Messages that were queued for handlers and not handled in time. They are lost, but those of a
+    // named subscription in a directory, which come when that is opened again.
     uint64_t unhandled;
     // Messages that are queued for subscriptions that are pulled. They can still be received.
     uint64_t unreceived;

@@ -383,8 +383,8 @@ impl Broker {
     /// before the deadline.
     ///
     /// May be called from inside a handler, which then is not waited for. Closing again does
-    /// nothing, and neither does closing from inside a filter function, during which a shard is
-    /// held.
+    /// nothing, not even wait for another thread that closes, and neither does closing from inside a
+    /// filter function, during which a shard is held.
     pub fn close(&self, deadline: Duration) -> CloseReport {
         self.inner.close(deadline)
     }

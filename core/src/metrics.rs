@@ -80,7 +80,8 @@ pub struct SubscriptionMetrics {
     pub expired: u64,
     /// Thrown away when the subscription ended.
     pub discarded: u64,
-    /// Queued now, in its queue or, while it catches up, in the log.
+    /// Queued now, in its queue or, while it catches up, in the log. What was published before the
+    /// broker opened its directory is not counted here, only in `lag`.
     pub queued: u64,
     /// How far it is behind the end of the logs while it catches up, counting also what it does
     /// not want.

@@ -103,7 +103,8 @@ pub(crate) struct Succession {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CloseReport {
-    /// Messages that were queued for handlers and not handled in time. They are lost.
+    /// Messages that were queued for handlers and not handled in time. They are lost, but those of a
+    /// named subscription in a directory, which come when that is opened again.
     pub unhandled: u64,
     /// Messages that are queued for subscriptions that are pulled. They can still be received.
     pub unreceived: u64,

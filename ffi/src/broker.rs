@@ -43,7 +43,8 @@ impl From<Broker> for slipring_broker {
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct slipring_close_report {
-    /// Messages that were queued for handlers and not handled in time. They are lost.
+    /// Messages that were queued for handlers and not handled in time. They are lost, but those of a
+    /// named subscription in a directory, which come when that is opened again.
     pub unhandled: u64,
     /// Messages that are queued for subscriptions that are pulled. They can still be received.
     pub unreceived: u64,

@@ -116,7 +116,8 @@ pub(crate) struct CloseReport(pub(crate) slipring_core::CloseReport);
 
 #[pymethods]
 impl CloseReport {
-    /// Messages that were queued for handlers and not handled in time. They are lost.
+    /// Messages that were queued for handlers and not handled in time. They are lost, but those of a
+    /// named subscription in a directory, which come when that is opened again.
     #[getter]
     fn unhandled(&self) -> u64 {
         self.0.unhandled
