@@ -232,31 +232,31 @@ fn what_is_left_of_crashes_does_not_pile_up() {
 #[test]
 fn no_length_in_a_file_is_believed_before_it_is_checked() {
     const LARGE: usize = 40 << 20;
+    let is_small = |fs: &MemoryFs| assert!(fs.used().largest_read <= 2 << 20, "{:?}", fs.used());
     let fs = MemoryFs::default();
     drop(filled(&fs, 2));
-    // An index that is far too long, and one that says so.
+    // An index that is far too long, and says so.
     let index = "shard-000/00000000000000000000.idx";
     let mut bytes = fs.bytes(index);
     for counts in [36, 40, 44] {
-        bytes[counts..counts + 4].copy_from_slice(&(LARGE as u32 / 8).to_le_bytes());
+        bytes[counts..counts + 4].copy_from_slice(&(LARGE as u32 / 64).to_le_bytes());
     }
     bytes.resize(LARGE, 0x5a);
-    let fs = fs.with(index, bytes);
-    let store = open(&fs);
+    let with_index = fs.with(index, bytes);
+    let store = open(&with_index);
     let mut records = Records::new();
     store.read_partition(0, 1, 0..5, 1, &mut records).unwrap();
     assert_eq!(records.iter().next().unwrap().1.offset(), 0);
-    // The end of a write of many batches that was torn at its beginning.
-    let log = &newest_log(&fs);
-    let mut bytes = fs.bytes(log);
+    is_small(&with_index);
+    // A long write that was torn at its beginning.
+    let log = newest_log(&fs);
+    let mut bytes = fs.bytes(&log);
     bytes.extend_from_slice(&[0; 64]);
     bytes.resize(LARGE, 0x5a);
-    drop(store);
-    let fs = fs.with(log, bytes);
-    let superblock = fs.bytes("shard-000/superblock");
-    let store = open(&fs.with("shard-000/superblock", superblock));
-    drop(store);
-    assert!(fs.used().largest_read <= 2 << 20, "{:?}", fs.used());
+    let with_end = fs.with(&log, bytes);
+    let store = open(&with_end);
+    assert!(store.recovery()[0].torn_bytes > LARGE as u64 / 2);
+    is_small(&with_end);
 }
 
 #[test]
