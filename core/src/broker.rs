@@ -606,19 +606,20 @@ impl BrokerBuilder {
             StoreChoice::Disk(_) => None,
             StoreChoice::Other(_) => Some(lock_directory(&*fs)?),
         };
-        let (store, id, on_damage): (Arc<dyn MessageStore>, _, _) = match &self.store {
+        let (fs, store, id, on_damage): (_, Arc<dyn MessageStore>, _, _) = match &self.store {
             StoreChoice::Disk(builder) => {
                 let builder = match self.shards {
                     Some(shards) => builder.clone().shards(shards),
                     None => builder.clone(),
                 };
                 // Subscriptions see messages while their publishers wait for the disk.
+                builder.check()?;
                 let builder = builder.clock(self.clock.clone()).boot(boot).shows_early();
-                let store = builder.open_on(Arc::clone(&fs))?;
+                let store = builder.open_on(fs)?;
                 let (id, on_damage) = (store.id(), store.on_damage());
-                (Arc::new(store), id, on_damage)
+                (store.directory(), Arc::new(store), id, on_damage)
             }
-            StoreChoice::Other(store) => (Arc::clone(store), 0, OnDamage::Refuse),
+            StoreChoice::Other(store) => (fs, Arc::clone(store), 0, OnDamage::Refuse),
         };
         let shards = store.shards();
         self.check(shards)?;

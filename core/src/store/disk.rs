@@ -3,11 +3,11 @@
 use super::entropy::Entropy;
 use super::error::StoreError;
 use super::identity::Identity;
-use super::options::{OnDamage, Options, SyncPolicy};
+use super::options::{MIN_SEGMENT, OnDamage, Options, SyncPolicy};
 use super::plan::Group;
 use super::records::Records;
 use super::recovery::Recovery;
-use super::reserve::Reserve;
+use super::reserve::{Reserve, RoomFs};
 use super::retention::{Retained, Retention};
 use super::segment::StoreId;
 use super::shard_log::ShardLog;
@@ -15,6 +15,7 @@ use super::writer::Home;
 use super::{Bounds, MessageStore, PartitionBounds};
 use crate::clock::Clock;
 use crate::config::MAX_SHARDS;
+use crate::error::ConfigError;
 use crate::fork::Generation;
 use crate::fs::{Fs, FsLock, RealFs};
 use crate::sync::{AtomicBool, Mutex, Ordering};
@@ -83,12 +84,13 @@ impl DiskStoreBuilder {
         self
     }
 
-    /// Bytes after which a segment file is ended, 64 KiB..=1 GiB (values beyond are taken for these);
-    /// 64 MiB by default. The disk has its room back by whole segments, and opening after a crash
-    /// reads about one.
+    /// Bytes after which a segment file is ended, 64 KiB..=1 GiB; 64 MiB by default. The disk has its
+    /// room back by whole segments, so a shard keeps up to one more than its topics want; and opening
+    /// after a crash reads about one. On a small disk all shards' together have at most an eighth of
+    /// it.
     #[must_use]
     pub fn segment_bytes(mut self, bytes: u64) -> Self {
-        self.options.segment_bytes = bytes.clamp(64 << 10, 1 << 30);
+        self.options.segment_bytes = bytes;
         self
     }
 
@@ -101,8 +103,9 @@ impl DiskStoreBuilder {
     }
 
     /// Bytes of a segment that are reserved on the disk at once, so that a full disk is found before
-    /// anything is written, and a sync need not write the file's length; 32 MiB by default, and never
-    /// more than a segment has. With 0, each append reserves what it needs.
+    /// anything is written, and a sync need not write the file's length: 0..=1 GiB, 32 MiB by default,
+    /// for each shard. Never more than a segment has; on a small disk, all shards' together have at
+    /// most an eighth of it. With 0, each append reserves what it needs.
     #[must_use]
     pub fn preallocate_bytes(mut self, bytes: u64) -> Self {
         self.options.preallocate_bytes = bytes;
@@ -110,8 +113,9 @@ impl DiskStoreBuilder {
     }
 
     /// Bytes on the disk that are kept free for what must go on when it is full: opening, retention,
-    /// cursors and metadata. 64 MiB by default; 0 keeps nothing. When an append finds the disk full
-    /// they are given back, and nothing is appended until they could be taken again.
+    /// cursors and metadata. 0..=1 TiB, 64 MiB by default, and never more than an eighth of the disk; 0
+    /// keeps nothing. They are taken with the first append. What finds the disk full has them given
+    /// back, and nothing is appended until they could be taken again.
     #[must_use]
     pub fn reserve_bytes(mut self, bytes: u64) -> Self {
         self.options.reserve_bytes = bytes;
@@ -163,9 +167,10 @@ impl DiskStoreBuilder {
     /// # Errors
     ///
     /// [`StoreError::Locked`] while it is open elsewhere; [`StoreError::Incompatible`] when it is no
-    /// store, one of a later version, or one of another number of shards; [`StoreError::Damaged`]
-    /// when what is needed to begin with does not verify, or is missing: nothing was changed then.
-    /// [`StoreError::Full`] and [`StoreError::Io`] may be tried again.
+    /// store, one of a later version, or one of another number of shards, or a setting is out of its
+    /// range; [`StoreError::Damaged`] when what is needed to begin with does not verify, or is
+    /// missing: nothing was changed then. [`StoreError::Full`] and [`StoreError::Io`] may be tried
+    /// again; a full disk is no error as long as there is the room that is kept for it.
     pub fn open(mut self, dir: &Path) -> Result<DiskStore, StoreError> {
         if self.options.boot == 0 {
             self.options.boot = boot_of_this_machine();
@@ -176,13 +181,12 @@ impl DiskStoreBuilder {
     /// The same on any file system.
     #[doc(hidden)]
     pub fn open_on(self, fs: Arc<dyn Fs>) -> Result<DiskStore, StoreError> {
-        if self.shards.is_some_and(|shards| !(1..=MAX_SHARDS).contains(&shards)) {
-            return Err(StoreError::Incompatible("a store has 1 to 64 shards".into()));
-        }
+        self.check().map_err(|error| StoreError::Incompatible(error.to_string().into()))?;
         let lock = lock_directory(&*fs)?;
         let entropy = Entropy::new(self.seed);
         let identity = self.identity(&*fs, &entropy)?;
-        let reserve = Reserve::open(&*fs, self.options.reserve_bytes)?;
+        let options = self.options.on_disk_of(fs.disk_bytes()?, identity.shards);
+        let reserve = Reserve::open(&*fs, options.reserve_bytes)?;
         let open_shards = || -> Result<Vec<_>, StoreError> {
             let open = |shard| {
                 ShardLog::open(Home {
@@ -191,7 +195,7 @@ impl DiskStoreBuilder {
                     id: identity.id,
                     shard,
                     is_new: !identity.complete,
-                    options: self.options,
+                    options,
                     clock: self.clock.clone(),
                     entropy: Entropy::new(self.seed.is_some().then(|| entropy.next())),
                     log: entropy.next(),
@@ -199,22 +203,15 @@ impl DiskStoreBuilder {
             };
             (0..identity.shards as usize).map(open).collect()
         };
-        let shards = match open_shards() {
-            Err(StoreError::Full) => {
-                // What was kept free is for this.
-                reserve.release();
-                open_shards()?
-            }
-            outcome => outcome?,
-        };
+        let shards = with_room(&reserve, open_shards)?;
         if !identity.complete {
             Identity { complete: true, ..identity }.store(&*fs)?;
         }
         let shared = Arc::new(Shared {
             id: identity.id,
             shards,
-            reserve,
-            options: self.options,
+            room: RoomFs { fs, reserve: Arc::new(reserve) },
+            options,
             clock: self.clock,
             generation: Generation::current(),
             stop: AtomicBool::new(false),
@@ -228,6 +225,23 @@ impl DiskStoreBuilder {
             None
         };
         Ok(DiskStore { shared, thread })
+    }
+
+    /// # Errors
+    /// [`ConfigError::OutOfRange`].
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let Options { segment_bytes, preallocate_bytes, reserve_bytes, .. } = self.options;
+        for (setting, value, min, max) in [
+            ("shards", self.shards.unwrap_or(1) as u64, 1, MAX_SHARDS as u64),
+            ("segment_bytes", segment_bytes, MIN_SEGMENT, 1 << 30),
+            ("preallocate_bytes", preallocate_bytes, 0, 1 << 30),
+            ("reserve_bytes", reserve_bytes, 0, 1 << 40),
+        ] {
+            if !(min..=max).contains(&value) {
+                return Err(ConfigError::OutOfRange { setting, min, max });
+            }
+        }
+        Ok(())
     }
 
     fn identity(&self, fs: &dyn Fs, entropy: &Entropy) -> Result<Identity, StoreError> {
@@ -270,13 +284,27 @@ pub struct DiskStore {
 struct Shared {
     id: StoreId,
     shards: Vec<ShardLog>,
-    reserve: Reserve,
+    room: RoomFs,
     options: Options,
     clock: Clock,
     generation: Generation,
     stop: AtomicBool,
     /// Until the store is closed.
     lock: Mutex<Option<Box<dyn FsLock>>>,
+}
+
+/// Does what finds the disk full once more, with the room that is kept for it.
+fn with_room<T>(
+    reserve: &Reserve,
+    work: impl Fn() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    match work() {
+        Err(StoreError::Full) => {
+            reserve.release();
+            work()
+        }
+        outcome => outcome,
+    }
 }
 
 /// Makes the directory one broker's.
@@ -320,9 +348,13 @@ impl Shared {
             }
             if now >= next_maintenance {
                 next_maintenance = after(MAINTENANCE);
-                self.each(&mut failing, ShardLog::maintain);
+                self.each(&mut failing, |shard| self.maintain(shard));
             }
         }
+    }
+
+    fn maintain(&self, shard: &ShardLog) -> Result<(), StoreError> {
+        with_room(&self.room.reserve, || shard.maintain())
     }
 
     /// Those who append and commit are told what fails; here it is said once.
@@ -364,7 +396,12 @@ impl DiskStore {
     /// Does what the store's own thread does about every second.
     #[doc(hidden)]
     pub fn maintain(&self) -> Result<(), StoreError> {
-        self.shared.shards.iter().try_for_each(ShardLog::maintain)
+        self.shared.shards.iter().try_for_each(|shard| self.shared.maintain(shard))
+    }
+
+    /// The directory, for what is beside messages and goes on when the disk is full.
+    pub(crate) fn directory(&self) -> Arc<dyn Fs> {
+        Arc::new(self.shared.room.clone())
     }
 }
 
@@ -375,14 +412,15 @@ impl MessageStore for DiskStore {
 
     fn append(&self, shard: usize, group: &Group<'_>) -> Result<(), StoreError> {
         let shard = self.shared.shard(shard)?;
-        if !self.shared.reserve.hold()? {
+        let reserve = &self.shared.room.reserve;
+        if !reserve.hold()? {
             // What freeing room does not help with comes first.
             shard.check()?;
             return Err(StoreError::Full);
         }
         let outcome = shard.append(group);
         if matches!(outcome, Err(StoreError::Full)) {
-            self.shared.reserve.release();
+            reserve.release();
         }
         outcome
     }
@@ -434,7 +472,12 @@ impl MessageStore for DiskStore {
         now_us: u64,
         retention: &dyn Fn(u32) -> Retention,
     ) -> Result<Retained, StoreError> {
-        self.shared.shard(shard)?.retain(now_us, retention)
+        let shard = self.shared.shard(shard)?;
+        with_room(&self.shared.room.reserve, || shard.retain(now_us, retention))
+    }
+
+    fn stored_bytes(&self, shard: usize) -> Result<u64, StoreError> {
+        Ok(self.shared.shard(shard)?.stored_bytes())
     }
 
     fn close(&self) -> Result<(), StoreError> {

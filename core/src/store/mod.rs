@@ -250,6 +250,17 @@ pub trait MessageStore: fmt::Debug + Send + Sync {
         retention: &dyn Fn(u32) -> Retention,
     ) -> Result<Retained, StoreError>;
 
+    /// Bytes that the records of a shard take on the medium; 0 where that is not known. Asked for
+    /// figures.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such shard, or the store cannot be used.
+    fn stored_bytes(&self, shard: usize) -> Result<u64, StoreError> {
+        let _ = shard;
+        Ok(0)
+    }
+
     /// Makes everything durable and takes no more. Whether it can still be read is the store's.
     ///
     /// # Errors

@@ -34,6 +34,9 @@ pub enum OnDamage {
     Skip,
 }
 
+/// Bytes that a segment can have at least.
+pub(super) const MIN_SEGMENT: u64 = 64 << 10;
+
 /// The settings of a disk store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Options {
@@ -54,6 +57,19 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// The same on a disk of `bytes`, where each kind of room has at most an eighth of that: so a
+    /// small disk is used, and has whole segments to give back when it is full.
+    pub(crate) fn on_disk_of(self, bytes: u64, shards: u32) -> Self {
+        let share = bytes / 8;
+        let of_shard = share / u64::from(shards);
+        Self {
+            segment_bytes: self.segment_bytes.min(of_shard.max(MIN_SEGMENT)),
+            preallocate_bytes: self.preallocate_bytes.min(of_shard),
+            reserve_bytes: self.reserve_bytes.min(share),
+            ..self
+        }
+    }
+
     /// Whether a record that a power cut takes may have been seen: then its place is not given out
     /// again.
     pub(crate) fn gives_up_places(&self) -> bool {

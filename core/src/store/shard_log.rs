@@ -95,6 +95,10 @@ impl ShardLog {
         Bounds { low, end: written.sequence, durable: durable.sequence, first_offset }
     }
 
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        self.segments.bytes()
+    }
+
     pub(crate) fn partitions(&self) -> Vec<PartitionBounds> {
         let expired = self.expired();
         let writer = self.writer();

@@ -162,6 +162,9 @@ impl Fs for MemoryFs {
     fn lock(&self, _: &Path) -> io::Result<Box<dyn FsLock>> {
         Ok(Box::new(NoLock))
     }
+    fn disk_bytes(&self) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
 }
 
 impl FsFile for Open {
