@@ -86,6 +86,8 @@ mod metrics;
 #[cfg(slipring_loom)]
 mod model;
 mod origin;
+#[cfg(not(slipring_loom))]
+mod outage;
 mod outcome;
 mod overlay;
 mod pages;

@@ -88,7 +88,7 @@ pub(crate) struct Broker(Arc<Shared>);
 /// (b'kept', True)
 #[pyfunction]
 #[pyo3(signature = (
-    path=None, *, sync=None, on_damage=None, retention=None, retention_bytes=None, shards=None, memory_budget=None, when_full=None, payload_limit=None, auto_create=None,
+    path=None, *, sync=None, on_damage=None, retention=None, retention_bytes=None, reserve_bytes=None, segment_bytes=None, preallocate_bytes=None, shards=None, memory_budget=None, when_full=None, payload_limit=None, auto_create=None,
     default_partitions=None, workers=None, pin_workers=None, sequencer=None, clock=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
@@ -99,6 +99,9 @@ pub(crate) fn open(
     on_damage: Option<&Bound<'_, PyAny>>,
     retention: Option<&Bound<'_, PyAny>>,
     retention_bytes: Option<u64>,
+    reserve_bytes: Option<u64>,
+    segment_bytes: Option<u64>,
+    preallocate_bytes: Option<u64>,
     shards: Option<usize>,
     memory_budget: Option<usize>,
     when_full: Option<&Bound<'_, PyAny>>,
@@ -132,13 +135,18 @@ pub(crate) fn open(
     }
     builder = builder.default_topic(topic);
     if path.is_some() {
-        builder = builder.disk(options::disk(sync, on_damage)?);
+        let sizes = options::DiskSizes { reserve_bytes, segment_bytes, preallocate_bytes };
+        builder = builder.disk(options::disk(sync, on_damage, sizes)?);
     } else if sync.is_some()
         || on_damage.is_some()
         || retention.is_some()
         || retention_bytes.is_some()
+        || reserve_bytes.is_some()
+        || segment_bytes.is_some()
+        || preallocate_bytes.is_some()
     {
-        let wrong = "sync, on_damage and retention are of a directory, and no path is given";
+        let wrong = "sync, on_damage, retention, reserve_bytes, segment_bytes and \
+                     preallocate_bytes are of a directory, and no path is given";
         return Err(PyTypeError::new_err(wrong));
     }
     if let Some(workers) = workers {
