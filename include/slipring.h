@@ -1000,7 +1000,8 @@ slipring_status slipring_topic_name(const struct slipring_topic *topic,
 //
 // Waits only if a subscription with SLIPRING_BLOCK has no room, and, for the time of another
 // publish, if somebody else publishes to the same shard. Errors: CLOSED, EINVAL, EMESSAGE (too
-// large), EDELETED, EFULL, ENOMEM, EFILTERING, EFORKED; nothing was published then.
+// large), EDELETED, EFULL, ENOMEM, EFILTERING, EFORKED; nothing was published then. In a directory also
+// ESTORE, after which the message may have been published, if a write failed.
 slipring_status slipring_topic_publish(const struct slipring_topic *topic,
                                        const uint8_t *payload,
                                        size_t payload_len,

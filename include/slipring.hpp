@@ -1291,7 +1291,8 @@ class Topic {
     // Publishes a message, whose bytes are copied. Waits only if a subscription with
     // Overflow::block has no room, and, for the time of another publish, if somebody else publishes
     // to the same shard. Errors: closed, invalid_message, not_utf8, topic_deleted, full, no_memory,
-    // inside_filter, forked; nothing was published then.
+    // inside_filter, forked; nothing was published then. In a directory also store, after which the
+    // message may have been published, if a write failed.
     Returns<Receipt> publish(Bytes payload) const {
         return detail::fetch<Receipt>([&](Receipt *receipt) {
             return slipring_topic_publish(handle_.get(), payload.data(), payload.size(), receipt);

@@ -226,7 +226,8 @@ pub mod internals {
     pub use crate::trie::{Merged, Trie, TrieStats};
 }
 
-/// The README's programs are tests.
+/// The programs of the texts are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
+#[doc = include_str!("../../docs/directory.md")]
 struct ReadmeDoctests;

@@ -76,6 +76,12 @@ pub(crate) struct Broker(Arc<Shared>);
 /// was not synced. `retention` (7 days unless it is given; `FOREVER` for ever) and `retention_bytes`
 /// say how long messages of topics that are created by publishing are kept.
 ///
+/// With its first message a directory takes 97 MiB of the disk. `reserve_bytes` (64 MiB; 0 to 2**40)
+/// are kept free for when the disk is full: then publishing raises `Full`, and all else goes on.
+/// `preallocate_bytes` (32 MiB; 0 to 2**30) are reserved ahead, for each shard. A shard begins another
+/// file after `segment_bytes` (64 MiB; 2**16 to 2**30), and what has expired gives its room back by whole
+/// files. On a small disk each has at most an eighth of it.
+///
 /// >>> import slipring, tempfile
 /// >>> with tempfile.TemporaryDirectory() as path:
 /// ...     with slipring.open(path) as broker:
@@ -325,7 +331,7 @@ impl Broker {
     /// - `start`: where to begin: a `Start`, `Last`, `Offset` or `Time`.
     /// - `on_lagged`: told of losses, with their number; else `get` raises `Lagged`.
     /// - `name`: unique in the broker. With a name, and delivery at least once, the subscription lives
-    ///   as long as the broker: whoever subscribes under the name gets what was published and not
+    ///   as long as the broker or its directory: whoever subscribes under the name gets what was published and not
     ///   settled in between, and goes on with the filter and settings it was made with. Where it has
     ///   a consumer, that is refused; with `take_over` it is replaced, and told `Disconnected`.
     ///

@@ -46,6 +46,12 @@
 //! shard-000/<sequence>.<n>.torn   what a crash left half written, cut off and kept; the last eight
 //! ```
 //!
+//! With the defaults that is 97 MiB when a store of one shard has its first record, and 32 MiB more for
+//! each other shard: 64 MiB of [reserve](DiskStoreBuilder::reserve_bytes), which is kept for a full disk,
+//! and 32 MiB that are [reserved ahead](DiskStoreBuilder::preallocate_bytes) in the newest
+//! [segment](DiskStoreBuilder::segment_bytes). Those three settings make it less, and so does a disk of
+//! less than 512 MiB, of which each has at most an eighth.
+//!
 //! A broker adds `metadata.redb` (topics and subscriptions) and `cursors/` (what is settled). Files
 //! that are none of these are left alone. All numbers in them are little-endian; every part is under
 //! a CRC-32C, which is verified whenever it is read. A file of a later format is refused.
