@@ -467,7 +467,7 @@ typedef struct slipring_broker_options {
     // How many shards put messages in order independently of each other: 1 to 64. Default 0: 1, or
     // as many as the directory was made with, which is refused under another number.
     uint32_t shards;
-    // Memory for messages, over all shards: at least 1 MiB a shard. Default 64 MiB.
+    // Memory for messages, over all shards: at least 256 KiB a shard. Default 64 MiB.
     uint64_t memory_budget_bytes;
     // Bytes that a payload may have, up to 64 MiB. Default 10 MiB.
     uint64_t payload_limit_bytes;
@@ -527,6 +527,17 @@ typedef struct slipring_broker_options {
     uint64_t dedup_window_ns;
     // Likewise. Default 0.
     uint64_t dedup_ids;
+    // For a directory: bytes that are kept free on the disk for what must go on when it is full:
+    // opening, acknowledging, deleting. 0 to 2^40; 0 keeps nothing. They are taken with the first
+    // message; on a small disk, at most an eighth of it. Default 64 MiB.
+    uint64_t reserve_bytes;
+    // For a directory: bytes after which a shard begins another file, 64 KiB to 1 GiB; on a small disk
+    // at most an eighth of it, for all shards. What expires gives its room back by whole files.
+    // Default 64 MiB.
+    uint64_t segment_bytes;
+    // For a directory: bytes of a file that are reserved on the disk at once, 0 to 1 GiB; on a small
+    // disk at most an eighth of it, for all shards. Default 32 MiB.
+    uint64_t preallocate_bytes;
 } slipring_broker_options;
 
 // A text: UTF-8, not ending in NUL.
@@ -837,6 +848,13 @@ typedef struct slipring_metrics {
     uint64_t topics;
     // How many subscriptions.
     uint64_t subscriptions;
+    // Bytes of messages in the directory, without room that is reserved there. Like those that
+    // follow, 0 in memory.
+    uint64_t stored_bytes;
+    // Messages in the directory.
+    uint64_t stored;
+    // Messages that a power cut would take now: published, and not synced.
+    uint64_t unsynced;
 } slipring_metrics;
 
 // Figures of a subscription. It may grow: say its size. At rest, `matched + replayed = delivered +
@@ -1008,7 +1026,8 @@ slipring_status slipring_topic_name(const struct slipring_topic *topic,
 //
 // Waits only if a subscription with SLIPRING_BLOCK has no room, and, for the time of another
 // publish, if somebody else publishes to the same shard. Errors: CLOSED, EINVAL, EMESSAGE (too
-// large), EDELETED, EFULL, ENOMEM, EFILTERING, EFORKED; nothing was published then.
+// large), EDELETED, EFULL, ENOMEM, EFILTERING, EFORKED; nothing was published then. In a directory also
+// ESTORE, after which the message may have been published, if a write failed.
 slipring_status slipring_topic_publish(const struct slipring_topic *topic,
                                        const uint8_t *payload,
                                        size_t payload_len,

@@ -785,13 +785,32 @@ class BrokerOptions {
         raw_.dedup_ids = ids;
         return *this;
     }
+    // Bytes that are kept free on the disk for what must go on when it is full: opening,
+    // acknowledging, deleting. 0 (nothing) to 2^40; on a small disk, at most an eighth of it. Default
+    // 64 MiB.
+    BrokerOptions &reserve_bytes(std::uint64_t bytes) noexcept {
+        raw_.reserve_bytes = bytes;
+        return *this;
+    }
+    // Bytes after which a shard begins another file: 64 KiB to 1 GiB. What expires gives its room
+    // back by whole files. Default 64 MiB; on a small disk, an eighth of it for all shards.
+    BrokerOptions &segment_bytes(std::uint64_t bytes) noexcept {
+        raw_.segment_bytes = bytes;
+        return *this;
+    }
+    // Bytes of a file that are reserved on the disk at once: 0 to 1 GiB. Default 32 MiB; on a small
+    // disk, an eighth of it for all shards.
+    BrokerOptions &preallocate_bytes(std::uint64_t bytes) noexcept {
+        raw_.preallocate_bytes = bytes;
+        return *this;
+    }
     // How many shards put messages in order independently of each other: 1 to 64. Default: 1, or as
     // many as the directory was made with, which is refused under another number.
     BrokerOptions &shards(std::uint32_t count) noexcept {
         raw_.shards = count;
         return *this;
     }
-    // Bytes for messages, over all shards: at least 1 MiB a shard. Default 64 MiB.
+    // Bytes for messages, over all shards: at least 256 KiB a shard. Default 64 MiB.
     BrokerOptions &memory_budget(std::uint64_t bytes) noexcept {
         raw_.memory_budget_bytes = bytes;
         return *this;
@@ -1278,7 +1297,8 @@ class Topic {
     // Publishes a message, whose bytes are copied. Waits only if a subscription with
     // Overflow::block has no room, and, for the time of another publish, if somebody else publishes
     // to the same shard. Errors: closed, invalid_message, not_utf8, topic_deleted, full, no_memory,
-    // inside_filter, forked; nothing was published then.
+    // inside_filter, forked; nothing was published then. In a directory also store, after which the
+    // message may have been published, if a write failed.
     Returns<Receipt> publish(Bytes payload) const {
         return detail::fetch<Receipt>([&](Receipt *receipt) {
             return slipring_topic_publish(handle_.get(), payload.data(), payload.size(), receipt);

@@ -8,6 +8,7 @@ use crate::chunk::{CHUNK_BYTES, FIRST_RECORD, Pool};
 use crate::error::StoreFault;
 use crate::kept::KeptRecord;
 use crate::message::{Context, Message, OwnedMessage};
+use crate::outage::Outage;
 use crate::store::{Group, MessageStore, Records, StoreError, StoredRecord};
 use crate::sync::{Arc, AtomicU64, Ordering};
 use std::collections::VecDeque;
@@ -25,6 +26,9 @@ pub(crate) struct Backing {
     context: Arc<Context>,
     /// The oldest sequence that the store has: what is below was removed.
     low: AtomicU64,
+    /// While nothing can be appended, or read.
+    appending: Outage,
+    reading: Outage,
 }
 
 /// Records that were read back, and not taken yet.
@@ -57,7 +61,8 @@ impl Backing {
         context: &Arc<Context>,
     ) -> Self {
         let (pool, context) = (Arc::clone(pool), Arc::clone(context));
-        Self { store, shard, pool, context, low: AtomicU64::new(low) }
+        let (appending, reading) = (Outage::default(), Outage::default());
+        Self { store, shard, pool, context, low: AtomicU64::new(low), appending, reading }
     }
 
     /// The oldest sequence that can be read.
@@ -75,10 +80,20 @@ impl Backing {
     /// Stores the records in `bytes`, the first of which has the sequence `base_sequence`.
     pub(crate) fn append(&self, base_sequence: u64, bytes: &[u8]) -> Result<(), StoreFault> {
         let group = Group { base_sequence, parts: &[bytes] };
-        self.store.append(self.shard, &group).map_err(|error| {
-            tracing::warn!(shard = self.shard, %error, "messages were not stored");
-            StoreFault::from(&error)
-        })
+        match self.store.append(self.shard, &group) {
+            Ok(()) => {
+                if self.appending.ends() {
+                    tracing::info!(shard = self.shard, "messages are stored again");
+                }
+                Ok(())
+            }
+            Err(error) => {
+                if self.appending.begins() {
+                    tracing::warn!(shard = self.shard, %error, "messages cannot be stored");
+                }
+                Err(StoreFault::from(&error))
+            }
+        }
     }
 
     /// The first sequence that was published at `time_us` or later.
@@ -102,6 +117,9 @@ impl Backing {
                 return Err(StoreFault::Damaged);
             }
             Ok(()) => {
+                if self.reading.ends() {
+                    tracing::info!(shard = self.shard, "messages can be read again");
+                }
                 self.take(buffer, ready)?;
                 buffer.next()
             }
@@ -118,7 +136,9 @@ impl Backing {
                 behind
             }
             Err(error) => {
-                tracing::error!(shard = self.shard, %error, "messages cannot be read now");
+                if self.reading.begins() {
+                    tracing::error!(shard = self.shard, %error, "messages cannot be read now");
+                }
                 return Err(StoreFault::from(&error));
             }
         };

@@ -306,18 +306,27 @@ impl Broker {
     /// Figures of the broker, its shards, topics and subscriptions.
     ///
     /// From inside a filter function, and in the child of a fork, the lists of topics and of
-    /// subscriptions are empty: others may hold what guards them, and wait for the caller or be
+    /// subscriptions are empty, and nothing is told of the directory: others may hold what guards them, and wait for the caller or be
     /// gone.
     pub fn metrics(&self) -> Metrics {
         let inner = &*self.inner;
         let is_callable = inner.engine.check().is_ok();
         let now_us = inner.engine.clock.unix_us();
-        let shards = inner.engine.shards.iter().map(|shard| ShardMetrics {
-            published: shard.log.head(),
-            retained: shard.log.head().saturating_sub(shard.log.low()),
-            retained_bytes: shard.figures.retained_bytes.get(),
-            expired: shard.figures.expired.get(),
-            index_bytes: shard.log.index_bytes(),
+        // A store may be the user's, and wait for others.
+        let store = inner.engine.store.as_ref().filter(|_| is_callable);
+        let shards = inner.engine.shards.iter().enumerate().map(|(index, shard)| {
+            let bounds = store.and_then(|store| store.bounds(index).ok()).unwrap_or_default();
+            let bytes = store.and_then(|store| store.stored_bytes(index).ok());
+            ShardMetrics {
+                published: shard.log.head(),
+                retained: shard.log.head().saturating_sub(shard.log.low()),
+                retained_bytes: shard.figures.retained_bytes.get(),
+                expired: shard.figures.expired.get(),
+                index_bytes: shard.log.index_bytes(),
+                stored_bytes: bytes.unwrap_or(0),
+                stored: bounds.end - bounds.low,
+                unsynced: bounds.end - bounds.durable,
+            }
         });
         Metrics {
             chunk_bytes: inner.engine.pool.in_use(),
@@ -634,9 +643,7 @@ impl BrokerBuilder {
     /// # Errors
     /// [`OpenError`].
     pub fn open(self, dir: impl AsRef<Path>) -> Result<Broker, OpenError> {
-        if let Some(shards) = self.shards {
-            self.check(shards)?;
-        }
+        self.check(self.shards.unwrap_or(1))?;
         let fs = RealFs::open(dir.as_ref()).map_err(StoreError::from)?;
         self.open_on(Arc::new(fs), boot_of_this_machine())
     }
@@ -649,7 +656,7 @@ impl BrokerBuilder {
             StoreChoice::Disk(_) => None,
             StoreChoice::Other(_) => Some(lock_directory(&*fs)?),
         };
-        let (store, id, on_damage): (Arc<dyn MessageStore>, _, _) = match &self.store {
+        let (fs, store, id, on_damage): (_, Arc<dyn MessageStore>, _, _) = match &self.store {
             StoreChoice::Disk(builder) => {
                 let builder = match self.shards {
                     Some(shards) => builder.clone().shards(shards),
@@ -657,11 +664,11 @@ impl BrokerBuilder {
                 };
                 // Subscriptions see messages while their publishers wait for the disk.
                 let builder = builder.clock(self.clock.clone()).boot(boot).shows_early();
-                let store = builder.open_on(Arc::clone(&fs))?;
+                let store = builder.open_on(fs)?;
                 let (id, on_damage) = (store.id(), store.on_damage());
-                (Arc::new(store), id, on_damage)
+                (store.directory(), Arc::new(store), id, on_damage)
             }
-            StoreChoice::Other(store) => (Arc::clone(store), 0, OnDamage::Refuse),
+            StoreChoice::Other(store) => (fs, Arc::clone(store), 0, OnDamage::Refuse),
         };
         let shards = store.shards();
         self.check(shards)?;
@@ -696,6 +703,9 @@ impl BrokerBuilder {
 
     fn check(&self, shards: usize) -> Result<(), ConfigError> {
         in_range("shards", shards, 1, MAX_SHARDS)?;
+        if let StoreChoice::Disk(disk) = &self.store {
+            disk.check()?;
+        }
         let least = shards * 4 * CHUNK_BYTES;
         in_range("memory_budget", self.memory_budget, least, 1 << 46)?;
         in_range("payload_limit", self.payload_limit, 0, Limits::MAX_PAYLOAD_BYTES)?;

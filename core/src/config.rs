@@ -86,14 +86,16 @@ impl TopicConfig {
     }
 
     /// How long messages are kept, 7 days by default; `None` for ever. What is older is not
-    /// delivered any more, whether it was settled or not. A broker in memory keeps what its budget
-    /// has room for.
+    /// delivered any more, whether it was settled or not. The disk has its room back by whole
+    /// segments, when nothing in one is wanted any more; see
+    /// [`segment_bytes`](crate::store::DiskStoreBuilder::segment_bytes). A broker in memory keeps what
+    /// its budget has room for.
     pub fn retention(self, age: Option<Duration>) -> Self {
         Self { retention: age, ..self }
     }
 
-    /// How many bytes of messages are kept; `None`, the default, for any number. As for
-    /// [`retention`](Self::retention).
+    /// How many bytes of messages are kept, and up to a segment more; `None`, the default, for any
+    /// number. As for [`retention`](Self::retention).
     pub fn retention_bytes(self, bytes: Option<u64>) -> Self {
         Self { retention_bytes: bytes, ..self }
     }

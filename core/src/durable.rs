@@ -307,9 +307,8 @@ impl Registry {
     /// it is tried again.
     pub(crate) fn note_settled(&self, durable: bool) {
         let Some(archive) = &self.archive else { return };
-        if let Err(fault) = self.try_to_note_settled(archive, durable) {
-            tracing::error!(%fault, "what was settled is not noted: it may be delivered again");
-        }
+        // The archive has told it.
+        let _ = self.try_to_note_settled(archive, durable);
     }
 
     pub(crate) fn try_to_note_settled(
@@ -393,6 +392,7 @@ impl Registry {
         }
         // One that is not known here yet has just been made.
         let wanted = |partition: u32| wanted.get(partition as usize).copied().unwrap_or_default();
+        let mut has_failed = false;
         for (index, shard) in self.engine.shards.iter().enumerate() {
             match archive.store.retain(index, now_us, &wanted) {
                 Ok(retained) => {
@@ -407,8 +407,16 @@ impl Registry {
                         backing.removed_below(retained.low);
                     }
                 }
-                Err(error) => tracing::warn!(shard = index, %error, "nothing could be let go"),
+                Err(error) => {
+                    has_failed = true;
+                    if archive.retaining.begins() {
+                        tracing::warn!(shard = index, %error, "messages cannot be let go");
+                    }
+                }
             }
+        }
+        if !has_failed && archive.retaining.ends() {
+            tracing::info!("messages can be let go again");
         }
     }
 

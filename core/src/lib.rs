@@ -88,6 +88,8 @@ mod metrics;
 mod model;
 mod once;
 mod origin;
+#[cfg(not(slipring_loom))]
+mod outage;
 mod outcome;
 mod overlay;
 mod pages;
@@ -230,7 +232,8 @@ pub mod internals {
     pub use crate::trie::{Merged, Trie, TrieStats};
 }
 
-/// The README's programs are tests.
+/// The programs of the texts are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
+#[doc = include_str!("../../docs/directory.md")]
 struct ReadmeDoctests;

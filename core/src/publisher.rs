@@ -255,7 +255,7 @@ impl Topic {
     /// Publishes one message.
     ///
     /// # Errors
-    /// See [`PublishError`]; nothing was published then.
+    /// See [`PublishError`]; nothing was published then, unless [`PublishError::Store`] says otherwise.
     #[inline]
     pub fn publish<'m>(&self, message: impl Into<NewMessage<'m>>) -> Result<Receipt, PublishError> {
         self.publish_one(&message.into(), Patience::Until(Limit::NONE))

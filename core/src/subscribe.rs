@@ -124,9 +124,9 @@ impl<'a> SubscriptionBuilder<'a> {
     /// A name, unique in the broker: 1..=255 of `[A-Za-z0-9._~+%-]`.
     ///
     /// A subscription that has a name and delivers at least once (the default) lives as long as the
-    /// broker: when its consumer is dropped it goes on without one, and the next that is opened under
-    /// the name gets all that was published in between, as far as the log retains it, and all that was
-    /// not settled. It keeps the filter and the other settings that it was made with, and goes on
+    /// broker, or its directory: when its consumer is dropped it goes on without one, and the next that
+    /// is opened under the name gets all that was published in between, as far as the log retains it,
+    /// and all that was not settled. It keeps the filter and the other settings that it was made with, and goes on
     /// where it was, whatever start is asked for.
     pub fn name(self, name: &'a str) -> Self {
         Self { name: Some(name), ..self }
@@ -157,7 +157,7 @@ impl<'a> SubscriptionBuilder<'a> {
         Self { filter: Ok(Some(Selector::Function(function))), ..self }
     }
 
-    /// Messages that can be queued, from each shard: 1024 by default, at most 2^24. 8 bytes each,
+    /// Messages that can be queued, from each shard: 1024 by default, at most 2^24. 16 bytes each,
     /// rounded up to a power of two, allocated when the first message comes.
     pub fn capacity(self, capacity: usize) -> Self {
         Self { capacity, ..self }

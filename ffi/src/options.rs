@@ -145,7 +145,7 @@ pub struct slipring_broker_options {
     /// How many shards put messages in order independently of each other: 1 to 64. Default 0: 1, or
     /// as many as the directory was made with, which is refused under another number.
     pub shards: u32,
-    /// Memory for messages, over all shards: at least 1 MiB a shard. Default 64 MiB.
+    /// Memory for messages, over all shards: at least 256 KiB a shard. Default 64 MiB.
     pub memory_budget_bytes: u64,
     /// Bytes that a payload may have, up to 64 MiB. Default 10 MiB.
     pub payload_limit_bytes: u64,
@@ -205,6 +205,17 @@ pub struct slipring_broker_options {
     pub dedup_window_ns: u64,
     /// Likewise. Default 0.
     pub dedup_ids: u64,
+    /// For a directory: bytes that are kept free on the disk for what must go on when it is full:
+    /// opening, acknowledging, deleting. 0 to 2^40; 0 keeps nothing. They are taken with the first
+    /// message; on a small disk, at most an eighth of it. Default 64 MiB.
+    pub reserve_bytes: u64,
+    /// For a directory: bytes after which a shard begins another file, 64 KiB to 1 GiB; on a small disk
+    /// at most an eighth of it, for all shards. What expires gives its room back by whole files.
+    /// Default 64 MiB.
+    pub segment_bytes: u64,
+    /// For a directory: bytes of a file that are reserved on the disk at once, 0 to 1 GiB; on a small
+    /// disk at most an eighth of it, for all shards. Default 32 MiB.
+    pub preallocate_bytes: u64,
 }
 
 // SAFETY: `repr(C)`, a `u32` first, integers, pointers and functions that may be NULL; a bit
@@ -240,6 +251,9 @@ unsafe impl Versioned for slipring_broker_options {
             reserved: 0,
             dedup_window_ns: 0,
             dedup_ids: 0,
+            reserve_bytes: 64 << 20,
+            segment_bytes: 64 << 20,
+            preallocate_bytes: 32 << 20,
         }
     }
 }
@@ -314,7 +328,12 @@ impl slipring_broker_options {
             1 => OnDamage::Skip,
             other => return Err(unknown("on_damage", other)),
         };
-        Ok(DiskStore::builder().sync(sync).on_damage(on_damage))
+        Ok(DiskStore::builder()
+            .sync(sync)
+            .on_damage(on_damage)
+            .reserve_bytes(self.reserve_bytes)
+            .segment_bytes(self.segment_bytes)
+            .preallocate_bytes(self.preallocate_bytes))
     }
 }
 

@@ -114,7 +114,8 @@ pub unsafe extern "C" fn slipring_topic_name(
 ///
 /// Waits only if a subscription with SLIPRING_BLOCK has no room, and, for the time of another
 /// publish, if somebody else publishes to the same shard. Errors: CLOSED, EINVAL, EMESSAGE (too
-/// large), EDELETED, EFULL, ENOMEM, EFILTERING, EFORKED; nothing was published then.
+/// large), EDELETED, EFULL, ENOMEM, EFILTERING, EFORKED; nothing was published then. In a directory also
+/// ESTORE, after which the message may have been published, if a write failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_topic_publish(
     topic: *const slipring_topic,

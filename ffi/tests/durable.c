@@ -69,6 +69,7 @@ static void a_directory_belongs_to_one_broker(const char *dir) {
     slipring_broker *broker = open_in(dir);
     slipring_broker *other = NULL;
     slipring_broker_options options = in_directory(dir);
+    char why[256];
     CHECK(slipring_broker_open(&options, &other) == SLIPRING_ELOCKED && other == NULL);
     slipring_broker_free(&broker);
     options.shards = 3;
@@ -77,6 +78,8 @@ static void a_directory_belongs_to_one_broker(const char *dir) {
     options.dir = "/dev/null";
     options.dir_len = strlen("/dev/null");
     CHECK(slipring_broker_open(&options, &other) == SLIPRING_ESTORE && other == NULL);
+    slipring_last_error(why, sizeof why);
+    CHECK(strstr(why, "/dev/null: ") != NULL);
     options.dir_len = (size_t)-1;
     CHECK(slipring_broker_open(&options, &other) == SLIPRING_EINVAL);
     options = in_directory(dir);
@@ -85,6 +88,47 @@ static void a_directory_belongs_to_one_broker(const char *dir) {
     options.sync = SLIPRING_SYNC_OS;
     options.on_damage = 9;
     CHECK(slipring_broker_open(&options, &other) == SLIPRING_ERANGE);
+    options = in_directory(dir);
+    options.segment_bytes = 1000;
+    CHECK(slipring_broker_open(&options, &other) == SLIPRING_ERANGE);
+    slipring_last_error(why, sizeof why);
+    CHECK(strstr(why, "segment_bytes must be in 65536..=1073741824") != NULL);
+    options.segment_bytes = 1 << 20;
+    options.preallocate_bytes = (1 << 30) + 1;
+    CHECK(slipring_broker_open(&options, &other) == SLIPRING_ERANGE);
+    options.preallocate_bytes = 0;
+    options.reserve_bytes = UINT64_MAX;
+    CHECK(slipring_broker_open(&options, &other) == SLIPRING_ERANGE);
+}
+
+static long size_of(const char *dir, const char *name) {
+    char path[256];
+    struct stat file;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return stat(path, &file) == 0 ? (long)file.st_size : -1;
+}
+
+static void the_sizes_of_a_directory_can_be_set(const char *dir) {
+    char inside[256];
+    slipring_metrics metrics;
+    slipring_broker_options options;
+    slipring_broker *broker = NULL;
+    snprintf(inside, sizeof inside, "%s/small", dir);
+    options = in_directory(inside);
+    options.reserve_bytes = 8192;
+    options.segment_bytes = 64 << 10;
+    options.preallocate_bytes = 16 << 10;
+    OK(slipring_broker_open(&options, &broker));
+    publish(broker, "one", 1);
+    CHECK(size_of(inside, "reserve") == 8192);
+    CHECK(size_of(inside, "shard-000/00000000000000000000.log") <= 64 << 10);
+    OK(slipring_broker_metrics(broker, &metrics, sizeof metrics));
+    CHECK(metrics.stored == 1 && metrics.stored_bytes > 0 && metrics.unsynced == 0);
+    slipring_broker_free(&broker);
+    options.reserve_bytes = 0;
+    OK(slipring_broker_open(&options, &broker));
+    CHECK(size_of(inside, "reserve") == 0);
+    slipring_broker_free(&broker);
 }
 
 static void what_need_not_wait_for_the_disk_says_so_until_it_is_flushed(const char *dir) {
@@ -246,6 +290,7 @@ int main(void) {
     what_was_published_and_not_settled_is_there_again(dir);
     what_is_published_again_within_the_window_is_stored_once(dir);
     topics_that_are_created_by_publishing_have_the_window_of_the_options();
+    the_sizes_of_a_directory_can_be_set(dir);
     CHECK(system(command) == 0);
     return finish("durable");
 }

@@ -28,7 +28,12 @@ static void what_was_published_and_not_settled_is_there_again(const std::string 
         CHECK(broker.close().store_failed == 0);
     }
     CHECK(status_of(BrokerOptions().dir(dir).shards(3)) == Status::incompatible);
+    CHECK(status_of(BrokerOptions().dir(dir).segment_bytes(1)) == Status::out_of_range);
+    CHECK(status_of(BrokerOptions().dir(dir).preallocate_bytes(1ull << 40)) ==
+          Status::out_of_range);
+    CHECK(status_of(BrokerOptions().dir(dir).reserve_bytes(~0ull)) == Status::out_of_range);
     auto settings = BrokerOptions().dir(dir).sync_every(1h).on_damage(OnDamage::skip);
+    settings.reserve_bytes(1 << 20).segment_bytes(1 << 20).preallocate_bytes(0);
     auto broker = Broker::open(settings.retention(24h, 1 << 30));
     auto sub = broker.subscribe("jobs/*", options);
     CHECK(broker.publish("jobs/mail", "three").durable == 0);

@@ -111,6 +111,9 @@ class _ShardMetrics(TypedDict):
     retained_bytes: int
     expired: int
     index_bytes: int
+    stored_bytes: int
+    stored: int
+    unsynced: int
 
 @type_check_only
 class _TopicMetrics(TypedDict):
@@ -168,6 +171,9 @@ def open(
     retention_bytes: int | None = None,
     dedup_window: _Seconds | None = None,
     dedup_ids: int | None = None,
+    reserve_bytes: int | None = None,
+    segment_bytes: int | None = None,
+    preallocate_bytes: int | None = None,
     shards: int | None = None,
     memory_budget: int | None = None,
     when_full: WhenFull | None = None,

@@ -77,10 +77,33 @@ def test_settings_of_a_directory_are_checked(tmp_path: pathlib.Path) -> None:
             slipring.open(tmp_path, **wrong)
     with pytest.raises(TypeError, match="path"):
         slipring.open(sync=slipring.Sync.OS)
+    for size in ("reserve_bytes", "segment_bytes", "preallocate_bytes"):
+        with pytest.raises(TypeError, match="path"):
+            slipring.open(**{size: 1 << 20})
+        with pytest.raises(slipring.OutOfRange, match=size):
+            slipring.open(tmp_path, **{size: 1 << 50})
+        with pytest.raises((OverflowError, TypeError)):
+            slipring.open(tmp_path, **{size: -1})
+    with pytest.raises(slipring.OutOfRange, match=r"segment_bytes must be in 65536\.\."):
+        slipring.open(tmp_path, segment_bytes=1000)
     with pytest.raises(slipring.OutOfRange):
         slipring.open(tmp_path, shards=65)
-    with pytest.raises(slipring.StoreError):
+    with pytest.raises(slipring.StoreError, match="/dev/null"):
         slipring.open("/dev/null")
+
+
+def test_the_sizes_of_a_directory_can_be_set(tmp_path: pathlib.Path) -> None:
+    sizes = {"segment_bytes": 64 << 10, "preallocate_bytes": 16 << 10}
+    with slipring.open(tmp_path, reserve_bytes=8192, **sizes) as broker:
+        broker.publish("a", b"x")
+        assert (tmp_path / "reserve").stat().st_size == 8192
+        segment = tmp_path / "shard-000" / "00000000000000000000.log"
+        assert segment.stat().st_size <= 64 << 10
+        (shard,) = broker.metrics()["shards"]
+        assert (shard["stored"], shard["unsynced"]) == (1, 0)
+        assert shard["stored_bytes"] > 0
+    with slipring.open(tmp_path, reserve_bytes=0, **sizes):
+        assert (tmp_path / "reserve").stat().st_size == 0
 
 
 def test_what_need_not_wait_for_the_disk_says_so_until_it_is_flushed(

@@ -11,6 +11,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
         "fs.rs",
         "prefetch.rs",
         "contain.rs",
+        "outage.rs",
         "config.rs",
         "handled.rs",
         "pin.rs",
