@@ -493,8 +493,8 @@ impl Acks {
         };
         let subscription = dead_letter::subscription_name(&self.inbox);
         let source = Source { subscription: &subscription, attempts: grant.attempt, reason };
-        let topic = (self.dead_letters)().map_err(AckError::DeadLetter)?;
-        dead_letter::store(&topic, &message.view(), source).map_err(AckError::DeadLetter)?;
+        let store = || dead_letter::store(&(self.dead_letters)()?, &message.view(), source);
+        self.engine.around_waits.run(store).map_err(AckError::DeadLetter)?;
         if self.burying.ends() {
             tracing::info!(subscription = self.inbox.number, "dead letters are stored again");
         }

@@ -2,6 +2,7 @@
 
 use crate::alarm::Alarms;
 use crate::archive::{Archive, OpenError};
+use crate::around::AroundWaits;
 use crate::backing::Backing;
 use crate::chunk::{CHUNK_BYTES, Pool};
 use crate::clock::{Clock, whole_ms};
@@ -518,6 +519,7 @@ pub struct BrokerBuilder {
     sequencer: Sequencer,
     clock: Clock,
     store: StoreChoice,
+    around_waits: AroundWaits,
 }
 
 /// Where a broker with a directory keeps messages.
@@ -544,6 +546,7 @@ impl Default for BrokerBuilder {
             sequencer: Sequencer::default(),
             clock: Clock::default(),
             store: StoreChoice::Disk(DiskStoreBuilder::default()),
+            around_waits: AroundWaits::default(),
         }
     }
 }
@@ -599,6 +602,33 @@ impl BrokerBuilder {
     /// settled. The two belong together from then on.
     pub fn store(self, store: Arc<dyn MessageStore>) -> Self {
         Self { store: StoreChoice::Other(store), ..self }
+    }
+
+    /// Calls `around` wherever a call that receives or settles has to wait for something else than
+    /// messages, and waits inside the call that `around` makes of what it is given: where a dead
+    /// letter is stored, and where messages are read from the directory. To let go meanwhile of what
+    /// others need, such as the lock of an interpreter. No lock of the broker is held there that a
+    /// publish, a receive or a settlement takes.
+    ///
+    /// ```
+    /// use slipring::{Broker, DeliveryMode};
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    ///
+    /// static WAITS: AtomicU32 = AtomicU32::new(0);
+    /// let broker = Broker::builder()
+    ///     .around_waits(|wait| {
+    ///         WAITS.fetch_add(1, Ordering::Relaxed);
+    ///         wait();
+    ///     })
+    ///     .build()?;
+    /// let mut jobs = broker.subscription("jobs").delivery(DeliveryMode::AtLeastOnce).open()?;
+    /// broker.publish("jobs", "impossible")?;
+    /// jobs.recv()?.dead_letter("cannot be done")?;
+    /// assert_eq!(WAITS.load(Ordering::Relaxed), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn around_waits(self, around: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Self {
+        Self { around_waits: AroundWaits::new(around), ..self }
     }
 
     /// Delivery workers: as many as CPUs and at most 4 by default. They are started with the first
@@ -674,11 +704,12 @@ impl BrokerBuilder {
         self.check(shards)?;
         let archive = Archive::open(fs, Arc::clone(&store), id, lock, on_damage)?;
         let id = archive.contents().store;
+        let around_waits = self.around_waits.clone();
         let origins = |pool: &Arc<Pool>, context: &Arc<Context>| {
             let origin = |shard| {
                 let bounds = store.bounds(shard)?;
                 let store = Arc::clone(&store);
-                let backing = Backing::new(store, shard, bounds.low, pool, context);
+                let backing = Backing::new(store, shard, bounds.low, pool, context, &around_waits);
                 Ok(Origin { sequence: bounds.end, backing: Some(backing) })
             };
             (0..shards).map(origin).collect()
@@ -746,6 +777,7 @@ impl BrokerBuilder {
             clock: self.clock.clone(),
             generation: Generation::current(),
             closed: AtomicBool::new(false),
+            around_waits: self.around_waits.clone(),
             store: archive.as_ref().map(|archive| Arc::clone(&archive.store)),
             alarms: Alarms::new(self.clock.clone()),
             sequencers: Vec::new(),

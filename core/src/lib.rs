@@ -38,6 +38,8 @@ mod agenda;
 mod alarm;
 #[cfg(not(slipring_loom))]
 mod archive;
+#[cfg(not(slipring_loom))]
+mod around;
 #[cfg_attr(slipring_loom, path = "backing_none.rs")]
 mod backing;
 mod backoff;

@@ -1,6 +1,7 @@
 //! Topics as publishers hold them: publish, batch, try, timeout, loan.
 
 use crate::alarm::Alarms;
+use crate::around::AroundWaits;
 use crate::chunk::{Claim, Pool};
 use crate::clock::Clock;
 use crate::config::{Limits, Overflow};
@@ -35,6 +36,7 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     pub(crate) generation: Generation,
     pub(crate) closed: AtomicBool,
+    pub(crate) around_waits: AroundWaits,
     /// Where messages are kept that outlive the process.
     pub(crate) store: Option<Arc<dyn MessageStore>>,
     /// Wakes consumers for what becomes due by itself.

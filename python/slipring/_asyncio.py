@@ -113,6 +113,7 @@ async def _handle(
     lease: float | None,
     acker: Acker | None,
 ) -> None:
+    loop = asyncio.get_running_loop()
     # With the task ends the subscription: nobody else would take its messages.
     with subscription:
         while True:
@@ -125,7 +126,12 @@ async def _handle(
             except (Closed, Disconnected):
                 return
             returned, raised = await _call(handler, message, lease)
-            failure = _settle(acker, message, returned, raised)
+            if acker is None or (returned is None and raised is None):
+                failure = _settle(acker, message, returned, raised)
+            else:
+                # A dead letter may have to wait for room, which this loop perhaps makes.
+                settling = loop.run_in_executor(None, _settle, acker, message, returned, raised)
+                failure = await asyncio.shield(settling)
             if failure is None:
                 continue
             if on_error is None:

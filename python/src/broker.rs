@@ -124,7 +124,7 @@ pub(crate) fn open(
     sequencer: Option<&Bound<'_, PyAny>>,
     clock: Option<&Bound<'_, TestClock>>,
 ) -> PyResult<Py<Broker>> {
-    let mut builder = CoreBroker::builder();
+    let mut builder = CoreBroker::builder().around_waits(interpreter::let_others_run);
     if let Some(shards) = shards {
         builder = builder.shards(shards);
     }

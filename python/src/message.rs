@@ -61,6 +61,11 @@ impl From<OwnedMessage> for Message {
 pub(crate) struct Argument(Option<Py<PyTuple>>);
 
 impl Argument {
+    /// The tuple, if there is one.
+    pub(crate) fn into_tuple(self) -> Option<Py<PyTuple>> {
+        self.0
+    }
+
     /// Calls `f` with a tuple of the message.
     pub(crate) fn lend<'py, R>(
         &mut self,

@@ -2,6 +2,11 @@
 
 use pyo3::prelude::*;
 
+/// As Python writes it.
+fn truth(value: bool) -> &'static str {
+    if value { "True" } else { "False" }
+}
+
 /// What became of a published message.
 #[pyclass(frozen, freelist = 64, module = "slipring")]
 pub(crate) struct Receipt(pub(crate) slipring_core::Receipt);
@@ -59,10 +64,11 @@ impl Receipt {
 
     fn __repr__(&self) -> String {
         let slipring_core::Receipt { partition, offset, matched, enqueued, dropped, .. } = self.0;
+        let durable = truth(self.0.durable);
         let duplicate = if self.0.duplicate { ", duplicate=True" } else { "" };
         format!(
-            "Receipt(partition={partition}, offset={offset}, matched={matched}, \
-             enqueued={enqueued}, dropped={dropped}{duplicate})"
+            "Receipt(partition={partition}, offset={offset}, durable={durable}, \
+             matched={matched}, enqueued={enqueued}, dropped={dropped}{duplicate})"
         )
     }
 }
@@ -117,9 +123,10 @@ impl BatchReceipt {
 
     fn __repr__(&self) -> String {
         let slipring_core::BatchReceipt { published, matched, enqueued, dropped, .. } = self.0;
+        let durable = truth(self.0.durable);
         format!(
-            "BatchReceipt(published={published}, matched={matched}, enqueued={enqueued}, \
-             dropped={dropped})"
+            "BatchReceipt(published={published}, durable={durable}, matched={matched}, \
+             enqueued={enqueued}, dropped={dropped})"
         )
     }
 }
@@ -143,6 +150,13 @@ impl CloseReport {
         self.0.unreceived
     }
 
+    /// Messages that were delivered and are not settled: failed and waiting for another attempt, or
+    /// not acknowledged yet. What has been received can still be acknowledged.
+    #[getter]
+    fn unsettled(&self) -> u64 {
+        self.0.unsettled
+    }
+
     /// Whether a handler was still running. It runs to its end, and is then not called again.
     #[getter]
     fn handler_running(&self) -> bool {
@@ -157,10 +171,13 @@ impl CloseReport {
     }
 
     fn __repr__(&self) -> String {
-        let running = if self.0.handler_running { "True" } else { "False" };
+        let report = self.0;
+        let (unhandled, unreceived) = (report.unhandled, report.unreceived);
+        let (unsettled, running) = (report.unsettled, truth(report.handler_running));
+        let failure = report.store.map_or_else(|| "None".into(), |fault| format!("'{fault}'"));
         format!(
-            "CloseReport(unhandled={}, unreceived={}, handler_running={running})",
-            self.0.unhandled, self.0.unreceived
+            "CloseReport(unhandled={unhandled}, unreceived={unreceived}, unsettled={unsettled}, \
+             handler_running={running}, store_failure={failure})"
         )
     }
 }

@@ -118,18 +118,14 @@ impl Subscription {
 
     /// Does `work`, which receives, unless it is closed.
     #[inline]
-    fn try_to<R: Send>(
+    fn try_to<R>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&mut CoreSubscription) -> R + Send,
+        work: impl FnOnce(&mut CoreSubscription) -> R,
     ) -> PyResult<R> {
         let mut subscription = self.lock(py);
         let subscription = subscription.as_mut().ok_or_else(|| closed(py))?;
-        // To give up on a message is to publish it, which may wait.
-        if self.settles && subscription.is_due() {
-            return Ok(py.detach(|| work(subscription)));
-        }
-        Ok(work(subscription))
+        Ok(interpreter::lend(py, || work(subscription)))
     }
 
     /// The next message that is there.
@@ -210,7 +206,8 @@ impl Subscription {
         self.name.as_deref()
     }
 
-    /// Messages queued and not received.
+    /// Messages queued and not received. What was published before the subscription began, or before
+    /// it last sought, is not counted until it is received.
     #[getter]
     pub(crate) fn queued(&self, py: Python<'_>) -> u64 {
         self.lock(py).as_ref().map_or(0, CoreSubscription::queued)

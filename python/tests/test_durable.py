@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from datetime import timedelta
 
 import pytest
@@ -226,3 +227,37 @@ def test_a_handler_goes_on_where_it_was(tmp_path: pathlib.Path) -> None:
     run([])
     run([b"0", b"1"])
     run([b"2", b"3"])
+
+
+def test_other_threads_run_while_one_reads_from_the_disk(tmp_path: pathlib.Path) -> None:
+    beats, over = 0, threading.Event()
+
+    def beat() -> None:
+        nonlocal beats
+        while not over.is_set():
+            beats += 1
+            time.sleep(0)
+
+    with slipring.open(tmp_path, sync=slipring.Sync.OS, memory_budget=256 << 10) as broker:
+        broker.publish_many("a", [bytes(16 << 10)] * 256)
+        heart = threading.Thread(target=beat)
+        # Nobody is made to let go of the interpreter.
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(3600)
+        try:
+            heart.start()
+            for _ in range(100):
+                behind = broker.subscribe(
+                    "a", start=Start.EARLIEST, delivery=DeliveryMode.AT_MOST_ONCE
+                )
+                before, received = beats, 0
+                while received < 256:
+                    received += behind.get_nowait() is not None
+                if beats > before:
+                    break
+            else:
+                pytest.fail("no other thread ran")
+        finally:
+            over.set()
+            sys.setswitchinterval(interval)
+            heart.join()

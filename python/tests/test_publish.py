@@ -365,3 +365,13 @@ def test_a_publish_that_finds_no_memory_for_its_receipt_has_published_once(broke
     finally:
         testcapi.remove_mem_hooks()
     assert failed and subscription.queued == 1 and len(kept) == 100
+
+
+def test_receipts_read_well(broker: Broker) -> None:
+    figures = "durable=False, matched=0, enqueued=0, dropped=0)"
+    assert repr(broker.publish("a", b"")) == f"Receipt(partition=0, offset=0, {figures}"
+    assert repr(broker.publish_many("a", [b"", b""])) == f"BatchReceipt(published=2, {figures}"
+    assert repr(broker.close()) == (
+        "CloseReport(unhandled=0, unreceived=0, unsettled=0, handler_running=False, "
+        "store_failure=None)"
+    )

@@ -19,6 +19,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
         "pages.rs",
         "tree.rs",
         "agenda.rs",
+        "around.rs",
         "clock.rs",
     ],
     &["backoff.rs", "settled.rs", "slab.rs", "wheel.rs", "lease.rs"],
