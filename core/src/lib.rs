@@ -64,6 +64,7 @@ mod event;
 pub mod filter;
 mod followers;
 mod fork;
+mod fresh;
 mod fs;
 mod handled;
 mod idle;

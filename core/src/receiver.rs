@@ -338,6 +338,34 @@ impl Receiver {
         Ok(count)
     }
 
+    /// Calls a handler, in place, with up to `most` messages that are queued, as long as it succeeds
+    /// with each and says to go on, and nothing else is unsettled. How many, and the last one with
+    /// what became of it if it did not succeed: that is to be [settled](Self::settle). None where
+    /// that is not known, or the next one is special: then [`next`](Self::next) has it.
+    pub(crate) fn poll_run(
+        &mut self,
+        most: usize,
+        mut handle: impl FnMut(Message<'_>) -> (Handled, bool),
+    ) -> (usize, Option<(usize, Handled)>) {
+        let Self { inbox, engine, reader, turn, acked, untold, .. } = self;
+        let (Some(lane), Some(acked)) = (inbox.lane(*turn), acked) else { return (0, None) };
+        if *untold & !SETTLED_LATER > 0 || !acked.has_run(*turn) {
+            return (0, None);
+        }
+        let mut failed = None;
+        let polled = lane.poll::<true>(reader, most, &engine.context, &mut || (), &mut |message| {
+            acked.take_of_run(message.record);
+            let (handled, going_on) = handle(Message { lease: acked.last(), ..message });
+            if handled == Handled::Success {
+                acked.add_to_run();
+                return going_on;
+            }
+            failed = Some((message.record.address(), handled));
+            false
+        });
+        (polled.count, failed)
+    }
+
     #[cold]
     fn poll_acked(
         &mut self,

@@ -192,8 +192,8 @@ impl<'a> SubscriptionBuilder<'a> {
     /// Messages that the consumer can have at a time, received and neither settled nor given back:
     /// 65,536 by default, 1 to 2^24. At the limit none is delivered, nor delivered again, until it
     /// settles one, gives one back, or has had one for too long. What waits for another attempt, or
-    /// for an earlier message of its key, does not count; all that is unsettled takes some 40 bytes
-    /// each.
+    /// for an earlier message of its key, does not count; all that is unsettled takes at most some
+    /// 40 bytes each.
     pub fn max_outstanding(mut self, messages: usize) -> Self {
         self.terms.max_outstanding = messages;
         self

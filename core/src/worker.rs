@@ -368,6 +368,25 @@ impl Task {
         let mut after = After::More;
         while left > 0 && self.inbox.state() != InboxState::Ended {
             receiver.done_with_older();
+            let mut admitted = true;
+            let (count, failed) = receiver.poll_run(left, |message| {
+                let handled = self.handle(handler, on_error, message);
+                if handled == Handled::Success {
+                    admitted = breaker.record(true, || clock.now());
+                }
+                (handled, admitted && self.inbox.state() != InboxState::Ended)
+            });
+            left -= count;
+            if let Some((address, handled)) = failed {
+                receiver.settle(address, &handled);
+                admitted = breaker.record(false, || clock.now());
+            }
+            if !admitted {
+                break;
+            }
+            if count > 0 {
+                continue;
+            }
             match receiver.next(left) {
                 Next::Record(address) => {
                     left -= 1;

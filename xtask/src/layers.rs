@@ -24,6 +24,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
     ],
     &["backoff.rs", "settled.rs", "slab.rs", "wheel.rs", "lease.rs"],
     &["index.rs"],
+    &["fresh.rs"],
     &["ledger.rs"],
     &["kind.rs", "topic.rs", "filter.rs", "wait.rs", "overlay.rs", "snapshot.rs", "runs.rs"],
     &["path.rs", "leaf.rs", "table.rs", "recent.rs", "chunk.rs", "ring.rs", "lossy.rs", "idle.rs"],

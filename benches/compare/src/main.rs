@@ -1,7 +1,7 @@
 //! slipring beside its peers, in one process, on one machine, in turns.
 //!
 //! `cargo xtask bench-compare` runs it. Sections: A throughput, B fan-out, C latency, D routing,
-//! G C and C++.
+//! F guarantees, G C and C++.
 
 #[cfg(native)]
 mod boundary;
@@ -10,6 +10,7 @@ mod boundary;
 mod boundary;
 mod cpu;
 mod fanout;
+mod guarantees;
 mod harness;
 mod latency;
 #[cfg(native)]
@@ -34,11 +35,12 @@ use side::Side;
 
 type Section = fn(&Plan, Option<&dyn Side>, &mut Bars);
 
-const SECTIONS: [(&str, Section); 5] = [
+const SECTIONS: [(&str, Section); 6] = [
     ("A", throughput::run),
     ("B", fanout::run),
     ("C", latency::run),
     ("D", routing::run),
+    ("F", guarantees::run),
     ("G", boundary::run),
 ];
 const FULL: Plan = Plan { runs: 5, run_seconds: 0.3, quick: false };
@@ -51,7 +53,7 @@ fn main() -> ExitCode {
     let (plan, only) = match options(&args) {
         Ok(options) => options,
         Err(message) => {
-            eprintln!("{message}\nusage: slipring-compare [--quick] [--only A,B,C,D,G]");
+            eprintln!("{message}\nusage: slipring-compare [--quick] [--only A,B,C,D,F,G]");
             return ExitCode::FAILURE;
         }
     };
