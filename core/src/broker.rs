@@ -668,7 +668,9 @@ impl BrokerBuilder {
     }
 
     /// Makes a broker in the directory `dir`: see [`Broker::open`]. After a crash this is where it
-    /// recovers, which takes about as long as reading the newest segment of each shard.
+    /// recovers, which takes about as long as reading the newest segment of each shard; and what was
+    /// published within the [dedup window](TopicConfig::dedup_window) of a topic to its shards, where
+    /// one has that.
     ///
     /// # Errors
     /// [`OpenError`].

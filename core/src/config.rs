@@ -107,11 +107,12 @@ impl TopicConfig {
     /// least 1 ms, rounded up to whole ones, and at most the [`retention`](Self::retention).
     ///
     /// Messages without an id of their own are not concerned. What was refused does not count, nor
-    /// does what was published before the window was set. Publishing with an id takes some 100 ns
-    /// more, and takes turns among the shards of the topic; each id costs about 100 bytes of memory
-    /// for as long as it counts: see [`dedup_ids`](Self::dedup_ids). In a directory the ids are found
-    /// in the log when it is opened, which reads what was published within the window by all topics on
-    /// the same shards.
+    /// does what was published before the window was set. Of publishers that race with an id one
+    /// publishes, and the others wait for it; those that never wait are told
+    /// [`WouldBlock`](crate::PublishError::WouldBlock). Each id costs about 100 bytes of memory for as
+    /// long as it counts: see [`dedup_ids`](Self::dedup_ids). In a directory the ids are found in the
+    /// log when it is opened, which reads all that was published to the topic's shards within the
+    /// window.
     ///
     /// ```
     /// use slipring::{Broker, NewMessage, TopicConfig};

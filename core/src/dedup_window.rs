@@ -6,15 +6,17 @@
 //! older than the window, or more than are to be kept.
 //!
 //! A topic has one window, whatever its partitions and shards: the same id meets it also with another
-//! key. Who appends to the topic has it locked from the look-up until the message is stored, and
-//! holds the baton of a shard, never the other way round.
+//! key. Ids of messages that are being appended are *pending*: noted when they are stored, and not when
+//! they are refused. Nothing is done under the lock but that, since an append calls filters, which
+//! are foreign code; who finds an id pending in another shard lets go of its own, waits, and looks
+//! again.
 
 use crate::config::TopicConfig;
 use crate::message::NewMessage;
 use crate::sync::{AtomicBool, Ordering};
 use ahash::RandomState;
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Old ids that one look lets go of at most, so that none takes long after a pause.
@@ -46,18 +48,32 @@ pub(crate) struct Earlier {
     pub(crate) offset: u64,
 }
 
+/// Why a message is not to be appended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Known {
+    /// It was published before.
+    Published(Earlier),
+    /// It is being published: see [`DedupWindow::wait`].
+    Pending(Settlements),
+}
+
+/// Counts what has become of pending ids.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Settlements(u64);
+
 /// See the module's head.
 #[derive(Debug)]
 pub(crate) struct DedupWindow {
     /// Whether there are limits: told without the lock.
     is_on: AtomicBool,
     ids: Mutex<Ids>,
+    settled: Condvar,
 }
 
 impl DedupWindow {
     pub(crate) fn new(limits: DedupLimits) -> Self {
         let ids = Ids { limits: Some(limits), ..Ids::default() };
-        Self { is_on: AtomicBool::new(true), ids: Mutex::new(ids) }
+        Self { is_on: AtomicBool::new(true), ids: Mutex::new(ids), settled: Condvar::new() }
     }
 
     /// Whether ids are looked at.
@@ -71,17 +87,94 @@ impl DedupWindow {
         self.ids.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has other limits from now on; with none, forgets everything.
+    /// Has other limits from now on; with none, forgets everything that was published.
     pub(crate) fn set_limits(&self, limits: Option<DedupLimits>) {
         let mut ids = self.lock();
-        match limits {
-            Some(_) => {
-                ids.limits = limits;
-                ids.trim();
-            }
-            None => *ids = Ids::default(),
+        ids.limits = limits;
+        if limits.is_some() {
+            ids.trim();
+        } else {
+            (ids.known, ids.published) = (HashMap::default(), VecDeque::new());
         }
         self.is_on.store(limits.is_some(), Ordering::Relaxed);
+    }
+
+    /// How many of `messages`, from the first on, were not published before, nor are twice among
+    /// them, and why the one behind those is not to be. Their ids are pending as long as the admission
+    /// lives. They are to be appended from the place `next` on, by the holder of that partition's
+    /// shard.
+    pub(crate) fn admit<'a>(
+        &'a self,
+        messages: &'a [NewMessage<'a>],
+        next: Earlier,
+        now_us: u64,
+    ) -> (Admission<'a>, Option<Known>) {
+        let mut ids = self.lock();
+        ids.forget_old(now_us);
+        let mut admission = Admission { window: self, messages: &[], next, now_us, published: 0 };
+        for (count, message) in messages.iter().enumerate() {
+            let Some(id) = message.id else { continue };
+            let known = ids.look_up(id, next.partition, now_us);
+            if known.is_some() {
+                admission.messages = &messages[..count];
+                return (admission, known);
+            }
+            let place = Earlier { offset: next.offset + count as u64, ..next };
+            let hashes = ids.hash(id);
+            ids.pending.insert(hashes, place);
+        }
+        admission.messages = messages;
+        (admission, None)
+    }
+
+    /// Waits until something has become of pending ids since `before`. Not to be called with a baton.
+    pub(crate) fn wait(&self, before: Settlements) {
+        let mut ids = self.lock();
+        while ids.settlements == before {
+            ids = self.settled.wait(ids).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Messages that may be appended. Those of which nothing else is said are refused, also when it is
+/// dropped by unwinding.
+#[derive(Debug)]
+pub(crate) struct Admission<'a> {
+    window: &'a DedupWindow,
+    messages: &'a [NewMessage<'a>],
+    next: Earlier,
+    now_us: u64,
+    published: usize,
+}
+
+impl Admission<'_> {
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.messages.len()
+    }
+
+    /// The first `count` of them were published.
+    pub(crate) fn settle(mut self, count: usize) {
+        self.published = count;
+    }
+}
+
+impl Drop for Admission<'_> {
+    fn drop(&mut self) {
+        let mut ids = self.window.lock();
+        for (index, message) in self.messages.iter().enumerate() {
+            let Some(id) = message.id else { continue };
+            let hashes = ids.hash(id);
+            ids.pending.remove(&hashes);
+            if index < self.published {
+                let place = Earlier { offset: self.next.offset + index as u64, ..self.next };
+                ids.note_hashed(hashes, place, self.now_us);
+            }
+        }
+        ids.trim();
+        ids.settlements.0 += 1;
+        drop(ids);
+        self.window.settled.notify_all();
     }
 }
 
@@ -96,6 +189,9 @@ pub(crate) struct Ids {
     published: VecDeque<Published>,
     /// Number of the first of these.
     first: u64,
+    /// Ids of messages that are being appended, and where.
+    pending: HashMap<[u64; 2], Earlier, RandomState>,
+    settlements: Settlements,
 }
 
 /// That an id was published.
@@ -122,40 +218,24 @@ impl Ids {
         is_it.then_some(found.place)
     }
 
-    /// How many of `messages`, from the first on, were not published before, nor are twice among
-    /// them; and where the one behind those was. Their ids are noted, as if they were published
-    /// from the place `next` on: see [`settle`](Self::settle).
-    pub(crate) fn admit(
-        &mut self,
-        messages: &[NewMessage<'_>],
-        next: Earlier,
-        now_us: u64,
-    ) -> (usize, Option<Earlier>) {
-        self.forget_old(now_us);
-        for (count, message) in messages.iter().enumerate() {
-            let Some(id) = message.id else { continue };
-            if let Some(earlier) = self.find(id, now_us) {
-                return (count, Some(earlier));
-            }
-            self.note(id, Earlier { offset: next.offset + count as u64, ..next }, now_us);
+    /// Why a message with `id` is not to be appended to `partition`, if it is not.
+    fn look_up(&self, id: &str, partition: u32, now_us: u64) -> Option<Known> {
+        if let Some(earlier) = self.find(id, now_us) {
+            return Some(Known::Published(earlier));
         }
-        (messages.len(), None)
-    }
-
-    /// Of what was [admitted](Self::admit), `refused` was not published after all. Others that had
-    /// to go for the rest, go.
-    pub(crate) fn settle(&mut self, refused: &[NewMessage<'_>]) {
-        for _ in refused.iter().filter(|message| message.id.is_some()) {
-            // Noted when nothing within the window was in its place.
-            let Some(last) = self.published.pop_back() else { break };
-            self.known.remove(&last.hashes[0]);
-        }
-        self.trim();
+        let place = *self.pending.get(&self.hash(id))?;
+        // The holder of a shard has nothing pending there but the messages before this one. They are
+        // stored by the time anybody is told, or that one is refused as well.
+        let is_own = place.partition == partition;
+        Some(if is_own { Known::Published(place) } else { Known::Pending(self.settlements) })
     }
 
     /// Notes that `id` was published. Of two messages with one id the later counts.
     pub(crate) fn note(&mut self, id: &str, place: Earlier, at_us: u64) {
-        let hashes = self.hash(id);
+        self.note_hashed(self.hash(id), place, at_us);
+    }
+
+    fn note_hashed(&mut self, hashes: [u64; 2], place: Earlier, at_us: u64) {
         self.known.insert(hashes[0], self.first + self.published.len() as u64);
         self.published.push_back(Published { hashes, at_us, place });
     }
@@ -208,8 +288,8 @@ impl Ids {
 mod tests {
     use super::*;
 
-    fn ids(window_us: u64, most_ids: usize) -> Ids {
-        Ids { limits: Some(DedupLimits { window_us, most_ids }), ..Ids::default() }
+    fn window(window_us: u64, most_ids: usize) -> DedupWindow {
+        DedupWindow::new(DedupLimits { window_us, most_ids })
     }
 
     fn messages<'m>(of: &[&'m str]) -> Vec<NewMessage<'m>> {
@@ -222,28 +302,44 @@ mod tests {
 
     #[test]
     fn what_was_refused_was_never_there_and_pushes_nothing_out() {
-        let mut ids = ids(100, 2);
-        assert_eq!(ids.admit(&messages(&["a", "b"]), place(0), 0), (2, None));
-        ids.settle(&[]);
+        let window = window(100, 2);
+        let find = |id| window.lock().find(id, 1);
+        let first = messages(&["a", "b", "a"]);
+        let (admitted, twice) = window.admit(&first, place(0), 0);
+        assert_eq!((admitted.count(), twice), (2, Some(Known::Published(place(0)))));
+        admitted.settle(2);
         let refused = messages(&["c", "d", "e"]);
-        assert_eq!(ids.admit(&refused, place(2), 1), (3, None));
-        ids.settle(&refused);
-        assert_eq!(
-            ["a", "b", "c"].map(|id| ids.find(id, 1)),
-            [Some(place(0)), Some(place(1)), None]
-        );
-        assert_eq!((ids.known.len(), ids.published.len()), (2, 2));
-        assert_eq!(ids.admit(&refused, place(2), 1), (3, None));
-        ids.settle(&refused[2..]);
-        assert_eq!(
-            ["b", "c", "d", "e"].map(|id| ids.find(id, 1).is_some()),
-            [false, true, true, false]
-        );
+        let (admitted, known) = window.admit(&refused, place(2), 1);
+        assert_eq!((admitted.count(), known), (3, None));
+        drop(admitted);
+        assert_eq!(["a", "b", "c"].map(find), [Some(place(0)), Some(place(1)), None]);
+        window.admit(&refused, place(2), 1).0.settle(2);
+        let expected = [None, Some(place(2)), Some(place(3)), None];
+        assert_eq!(["b", "c", "d", "e"].map(find), expected);
+        assert!(window.lock().pending.is_empty());
+    }
+
+    #[test]
+    fn what_is_pending_is_known_by_its_own_shard_and_awaited_by_others() {
+        let window = window(100, 9);
+        let same = messages(&["a"]);
+        let (admitted, _) = window.admit(&same, place(5), 0);
+        let elsewhere = Earlier { partition: 8, offset: 0 };
+        let (none, known) = window.admit(&same, elsewhere, 0);
+        let Some(Known::Pending(before)) = known else { panic!("{known:?}") };
+        assert_eq!(none.count(), 0);
+        admitted.settle(1);
+        window.wait(before);
+        let (_, known) = window.admit(&same, elsewhere, 0);
+        assert_eq!(known, Some(Known::Published(place(5))));
+        window.set_limits(None);
+        assert_eq!(window.admit(&same, elsewhere, 0).1, None);
     }
 
     #[test]
     fn old_ids_leave_the_tables_a_few_at_a_time() {
-        let mut ids = ids(100, usize::MAX);
+        let window = window(100, usize::MAX);
+        let mut ids = window.lock();
         for at in 0..1000 {
             ids.note(&at.to_string(), place(at), 0);
         }
@@ -259,7 +355,8 @@ mod tests {
 
     #[test]
     fn what_is_arranged_leaves_in_order_of_time_and_the_later_of_two_counts() {
-        let mut ids = ids(100, 3);
+        let window = window(100, 3);
+        let mut ids = window.lock();
         for (id, at_us) in [("b", 20), ("d", 40), ("a", 10), ("b", 30)] {
             ids.note(id, place(at_us), at_us);
         }

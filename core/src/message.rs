@@ -68,7 +68,8 @@ impl<'a> NewMessage<'a> {
         Self { key: Some(key), ..self }
     }
 
-    /// With the message id `id`, 1..=255 bytes.
+    /// With the message id `id`, 1..=255 bytes. A topic may store it once: see
+    /// [`TopicConfig::dedup_window`](crate::TopicConfig::dedup_window).
     #[must_use]
     pub fn id(self, id: &'a str) -> Self {
         Self { id: Some(id), ..self }

@@ -2,7 +2,7 @@
 //! again. Where a topic has no window, this is one look.
 
 use crate::chunk::Claim;
-use crate::dedup_window::Earlier;
+use crate::dedup_window::{Earlier, Known};
 use crate::message::{self, NewMessage};
 use crate::outcome::{Appended, Stop};
 use crate::partition::Partition;
@@ -16,7 +16,7 @@ impl Core {
     }
 
     /// As [`append`](Self::append); stops with [`Stop::Duplicate`] before a message that was
-    /// published before.
+    /// published before, and with [`Stop::Pending`] before one that is being published elsewhere.
     #[inline]
     pub(crate) fn append_once(
         &mut self,
@@ -43,14 +43,11 @@ impl Core {
         let Some(window) = partition.window().filter(|_| has_id) else {
             return self.append(partition, messages, waits);
         };
-        let mut ids = window.lock();
-        let next = Earlier { partition: partition.id, offset: partition.next_offset.get() };
-        let (new, earlier) = ids.admit(messages, next, self.stamps.now_us());
-        let mut appended = self.append(partition, &messages[..new], waits);
-        ids.settle(&messages[appended.count..new]);
-        if let (None, Some(earlier)) = (&appended.stop, earlier) {
-            partition.duplicates.add(1);
-            appended.stop = Some(Stop::Duplicate(earlier));
+        let (new, known) = window.admit(messages, partition.next_place(), self.stamps.now_us());
+        let mut appended = self.append(partition, &messages[..new.count()], waits);
+        new.settle(appended.count);
+        if appended.stop.is_none() {
+            appended.stop = known.map(|known| stop_at(partition, known));
         }
         appended
     }
@@ -65,25 +62,19 @@ impl Core {
         let (Some(window), Some(id)) = (partition.window(), message::claimed_id(claim)) else {
             return self.append_claim(partition, claim, waits);
         };
-        let mut ids = window.lock();
-        let now_us = self.stamps.now_us();
-        ids.forget_old(now_us);
-        if let Some(earlier) = ids.find(id, now_us) {
-            // Whether anything may be published at all.
-            let mut nothing = self.append(partition, &[], waits);
-            if nothing.stop.is_none() {
-                partition.duplicates.add(1);
-                nothing.stop = Some(Stop::Duplicate(earlier));
-            }
-            return nothing;
+        let head = [NewMessage::new(b"").id(id)];
+        let (new, known) = window.admit(&head, partition.next_place(), self.stamps.now_us());
+        let Some(known) = known else {
+            let appended = self.append_claim(partition, claim, waits);
+            new.settle(appended.count);
+            return appended;
+        };
+        // Whether anything may be published at all.
+        let mut nothing = self.append(partition, &[], waits);
+        if nothing.stop.is_none() {
+            nothing.stop = Some(stop_at(partition, known));
         }
-        let appended = self.append_claim(partition, claim, waits);
-        if appended.count > 0 {
-            let place = Earlier { partition: partition.id, offset: appended.first_offset };
-            ids.note(id, place, now_us);
-            ids.trim();
-        }
-        appended
+        nothing
     }
 
     /// Appends a message whether it was published before or not: the broker itself knows what it
@@ -102,5 +93,15 @@ impl Core {
             ids.trim();
         }
         appended
+    }
+}
+
+fn stop_at(partition: &Partition, known: Known) -> Stop {
+    match known {
+        Known::Published(earlier) => {
+            partition.duplicates.add(1);
+            Stop::Duplicate(earlier)
+        }
+        Known::Pending(before) => Stop::Pending(before),
     }
 }

@@ -1,6 +1,6 @@
 //! What becomes of a publish.
 
-use crate::dedup_window::Earlier;
+use crate::dedup_window::{Earlier, Settlements};
 use crate::error::{PublishError, StoreFault};
 use crate::inbox::Inbox;
 use crate::lane::Lane;
@@ -42,6 +42,8 @@ pub(crate) enum Stop {
     Blocked(Arc<Inbox>, Arc<Lane>),
     /// It was published before, and is there.
     Duplicate(Earlier),
+    /// A message with its id is being published in another shard.
+    Pending(Settlements),
     /// The memory budget is used up by messages that are still queued, or the disk is full.
     Full,
     /// What backs the log did not take it.
@@ -58,7 +60,7 @@ impl Stop {
     pub(crate) fn earlier(self) -> Result<Earlier, PublishError> {
         Err(match self {
             Self::Duplicate(earlier) => return Ok(earlier),
-            Self::Blocked(..) => PublishError::WouldBlock,
+            Self::Blocked(..) | Self::Pending(_) => PublishError::WouldBlock,
             Self::Full => PublishError::Full,
             Self::Store(fault) => PublishError::Store(fault),
             Self::NoMemory => PublishError::NoMemory,

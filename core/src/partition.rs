@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "partitions are owned by whoever holds their shard's baton")]
 
 use crate::config::Overflow;
-use crate::dedup_window::DedupWindow;
+use crate::dedup_window::{DedupWindow, Earlier, Settlements};
 use crate::inbox::Inbox;
 use crate::lane::{Held, Lane};
 use crate::sync::{Arc, Counter, PlainArc, UnsafeCell};
@@ -111,6 +111,19 @@ impl Partition {
         assert_eq!(self.shard, held.shard, "a partition stays on its shard");
         // SAFETY: checked just above; the baton is held.
         self.state.with_mut(|state| unsafe { (*state).snapshot_version = UNRESOLVED });
+    }
+
+    /// Waits until something has become of messages that were being published to its topic. Not to be
+    /// called with a baton.
+    pub(crate) fn wait_for_pending(&self, before: Settlements) {
+        if let Some(window) = self.window.get() {
+            window.wait(before);
+        }
+    }
+
+    /// Where its next message goes.
+    pub(crate) fn next_place(&self) -> Earlier {
+        Earlier { partition: self.id, offset: self.next_offset.get() }
     }
 
     /// The ids that are known again, if any are to be.

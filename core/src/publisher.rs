@@ -422,7 +422,7 @@ impl Topic {
     }
 
     /// Calls `append`, which appends one message, until no subscription that blocks keeps it from
-    /// that.
+    /// that, nor another message with its id.
     fn wait_for_append(
         &self,
         partition: &Partition,
@@ -434,9 +434,14 @@ impl Topic {
             waits.now = self.engine.clock.now();
             let baton = &self.engine.shards[partition.shard].baton;
             let appended = baton.run(|core| append(core, &mut waits));
-            let Some(Stop::Blocked(inbox, lane)) = &appended.stop else { return Ok(appended) };
-            let since = waits.since(inbox).unwrap_or(waits.now);
-            self.wait_for_room(inbox, lane, since, limit)?;
+            match &appended.stop {
+                Some(Stop::Blocked(inbox, lane)) => {
+                    let since = waits.since(inbox).unwrap_or(waits.now);
+                    self.wait_for_room(inbox, lane, since, limit)?;
+                }
+                Some(Stop::Pending(before)) => partition.wait_for_pending(*before),
+                _ => return Ok(appended),
+            }
         }
     }
 
@@ -631,6 +636,9 @@ impl Topic {
                     if let Some(since) = waits.since(&inbox) {
                         self.wait_for_room(&inbox, &lane, since, limit)?;
                     }
+                }
+                Some(Stop::Pending(before)) if matches!(patience, Patience::Until(_)) => {
+                    partition.wait_for_pending(before);
                 }
                 Some(stop) => {
                     let earlier = stop.earlier()?;

@@ -18,7 +18,8 @@ impl Topic {
     ///
     /// # Errors
     /// As [`loan`](Self::loan); other reasons are told by the ticket, where a subscription that
-    /// blocks counts as [`PublishError::WouldBlock`].
+    /// blocks counts as [`PublishError::WouldBlock`], and so does a message with the same id that is
+    /// being published to a topic with a [window](crate::TopicConfig::dedup_window).
     pub fn publish_ticket<'m>(
         &self,
         message: impl Into<NewMessage<'m>>,

@@ -297,6 +297,71 @@ fn of_publishers_that_wait_for_room_with_one_id_one_stores_it() {
     assert_eq!(stored(&broker), ["fills", "x"]);
 }
 
+/// Goal: while one publish is under way, and held up by a filter, no other waits for it but that with
+/// the same id; who may not wait is told so.
+#[test]
+fn while_a_message_is_being_published_only_its_own_id_waits() {
+    let watchdog = watchdog::watch(60);
+    let broker = Broker::builder().shards(2).build().unwrap();
+    let topic = broker.create_topic_with("a", windowed().partitions(2)).unwrap();
+    let shard_of = |receipt: Receipt| {
+        let partitions = broker.describe_topic("a").unwrap().partitions;
+        partitions.iter().find(|partition| partition.id == receipt.partition).unwrap().shard
+    };
+    let keys = ["0", "1", "2", "3", "4", "5", "6", "7"];
+    let on = |shard| {
+        let is_on =
+            |key: &&str| shard_of(topic.publish(NewMessage::new(b"").key(key)).unwrap()) == shard;
+        keys.into_iter().find(is_on).unwrap()
+    };
+    let (here, there) = (on(0), on(1));
+    let (entered, is_inside) = channel();
+    let (let_go, may_go) = channel::<()>();
+    let may_go = std::sync::Mutex::new(may_go);
+    let _filtered = broker
+        .subscription("a")
+        .filter_fn(move |message| {
+            if message.payload() == b"slow" {
+                entered.send(()).unwrap();
+                may_go.lock().unwrap().recv().unwrap();
+            }
+            true
+        })
+        .open()
+        .unwrap();
+    thread::scope(|scope| {
+        let slow =
+            scope.spawn(|| topic.publish(NewMessage::new(b"slow").key(here).id("x")).unwrap());
+        is_inside.recv().unwrap();
+        let other = with_id("y").key(there);
+        assert!(!topic.try_publish(other).unwrap().duplicate);
+        assert!(topic.try_publish(other).unwrap().duplicate);
+        assert_eq!(broker.describe_topic("a").unwrap().dedup_window, Some(MINUTE));
+        let same = with_id("x").key(there);
+        assert_eq!(topic.try_publish(same), Err(PublishError::WouldBlock));
+        let ticket = topic.publish_ticket(same).unwrap();
+        assert_eq!(ticket.wait(), Err(PublishError::WouldBlock));
+        let batch = topic.try_publish_batch(&[with_id("z").key(there), same]).unwrap_err();
+        assert_eq!((batch.receipt.published, batch.reason), (1, PublishError::WouldBlock));
+        let (told, again) = channel();
+        let patient = [WAYS[0], WAYS[3], WAYS[6]].map(|(_, publish)| {
+            let (told, topic, broker) = (told.clone(), &topic, &broker);
+            scope.spawn(move || {
+                told.send(()).unwrap();
+                publish(broker, topic, same).unwrap()
+            })
+        });
+        patient.iter().for_each(|_| again.recv().unwrap());
+        assert!(patient.iter().all(|thread| !thread.is_finished()));
+        let_go.send(()).unwrap();
+        let first = slow.join().unwrap();
+        for thread in patient {
+            watchdog.until("the first one is there", || thread.is_finished());
+            assert_same(first, thread.join().unwrap(), "after waiting");
+        }
+    });
+}
+
 #[test]
 fn what_was_refused_for_want_of_room_does_not_count() {
     let _watchdog = watchdog::watch(60);
@@ -714,7 +779,7 @@ fn agrees(steps: Vec<Step>, shards: usize, partitions: usize) -> Result<(), Test
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 32, failure_persistence: None, ..Default::default() })]
 
     /// Goal: over any times, windows, partitions, shards, ways and openings, exactly what an oracle
     /// takes for new is stored.
