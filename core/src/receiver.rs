@@ -243,7 +243,7 @@ impl Receiver {
     }
 
     /// What became of the message at `address`, which a handler had.
-    pub(crate) fn settle(&mut self, address: usize, handled: &Handled) {
+    fn settle(&mut self, address: usize, handled: &Handled) {
         let Self { reader, engine, acked, .. } = self;
         if let Some(acked) = acked {
             acked.settle(&Lane::message(reader, address, &engine.context), handled);
@@ -338,14 +338,40 @@ impl Receiver {
         Ok(count)
     }
 
-    /// Calls a handler, in place, with up to `most` messages that are queued, as long as it succeeds
-    /// with each and says to go on, and nothing else is unsettled. How many, and the last one with
-    /// what became of it if it did not succeed: that is to be [settled](Self::settle). None where
-    /// that is not known, or the next one is special: then [`next`](Self::next) has it.
-    pub(crate) fn poll_run(
+    /// Calls `handle` with up to `most` messages, and settles each as that says, until it says not to
+    /// go on as well; how many, or what there is instead of a message.
+    pub(crate) fn handle(
         &mut self,
         most: usize,
         mut handle: impl FnMut(Message<'_>) -> (Handled, bool),
+    ) -> Result<usize, Next> {
+        self.done_with_older();
+        let (count, failed) = self.handle_run(most, &mut handle);
+        if let Some((address, handled)) = failed {
+            self.settle(address, &handled);
+        }
+        if count > 0 {
+            return Ok(count);
+        }
+        match self.next(most) {
+            Next::Record(address) => {
+                // The place is free as soon as the handler has the message.
+                self.release();
+                let (handled, _) = handle(self.message(address));
+                self.settle(address, &handled);
+                Ok(1)
+            }
+            special => Err(special),
+        }
+    }
+
+    /// The same in place, as long as each is a success and nothing else is unsettled. How many, and
+    /// the last one if it was none: that is to be settled. None where that is not known, or the
+    /// next one is special.
+    fn handle_run(
+        &mut self,
+        most: usize,
+        handle: &mut impl FnMut(Message<'_>) -> (Handled, bool),
     ) -> (usize, Option<(usize, Handled)>) {
         let Self { inbox, engine, reader, turn, acked, untold, .. } = self;
         let (Some(lane), Some(acked)) = (inbox.lane(*turn), acked) else { return (0, None) };

@@ -366,44 +366,21 @@ impl Task {
         let Running { receiver, handler, on_error, on_lagged, breaker, .. } = running;
         let mut left = most;
         let mut after = After::More;
-        while left > 0 && self.inbox.state() != InboxState::Ended {
-            receiver.done_with_older();
-            let mut admitted = true;
-            let (count, failed) = receiver.poll_run(left, |message| {
+        let mut admitted = true;
+        while left > 0 && admitted && self.inbox.state() != InboxState::Ended {
+            let handled = receiver.handle(left, |message| {
                 let handled = self.handle(handler, on_error, message);
-                if handled == Handled::Success {
-                    admitted = breaker.record(true, || clock.now());
-                }
+                admitted = breaker.record(handled == Handled::Success, || clock.now());
                 (handled, admitted && self.inbox.state() != InboxState::Ended)
             });
-            left -= count;
-            if let Some((address, handled)) = failed {
-                receiver.settle(address, &handled);
-                admitted = breaker.record(false, || clock.now());
-            }
-            if !admitted {
-                break;
-            }
-            if count > 0 {
-                continue;
-            }
-            match receiver.next(left) {
-                Next::Record(address) => {
-                    left -= 1;
-                    // The place is free as soon as the handler has the message.
-                    receiver.release();
-                    let handled = self.handle(handler, on_error, receiver.message(address));
-                    receiver.settle(address, &handled);
-                    if !breaker.record(handled == Handled::Success, || clock.now()) {
-                        break;
-                    }
-                }
-                Next::Lagged(lost) => tell_loss(self.inbox.number, on_lagged, lost),
-                Next::Failed(_) => {
+            match handled {
+                Ok(count) => left -= count,
+                Err(Next::Lagged(lost)) => tell_loss(self.inbox.number, on_lagged, lost),
+                Err(Next::Failed(_)) => {
                     after = After::Pause(clock.now() + UNREADABLE);
                     break;
                 }
-                Next::Empty | Next::CaughtUp => {
+                Err(_) => {
                     receiver.leave();
                     after = After::Empty(most - left);
                     break;
