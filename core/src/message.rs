@@ -553,10 +553,17 @@ impl<'a> Record<'a> {
             .map(|(_, value)| value)
     }
 
+    #[inline]
     pub(crate) fn attributes(self) -> Attributes<'a> {
-        if !self.has(HAS_ATTRIBUTES) {
-            return Attributes { bytes: &[], left: 0 };
+        if self.has(HAS_ATTRIBUTES) {
+            self.some_attributes()
+        } else {
+            Attributes { bytes: &[], left: 0 }
         }
+    }
+
+    #[inline(never)]
+    fn some_attributes(self) -> Attributes<'a> {
         let extension = self.extension();
         let mut at = 0;
         for flag in [HAS_KEY, HAS_ID] {

@@ -292,7 +292,7 @@ impl Receiver {
     pub(crate) fn poll<const EACH: bool>(
         &mut self,
         most: usize,
-        mut f: impl FnMut(Message<'_>) -> bool,
+        mut f: impl FnMut(&Message<'_>) -> bool,
     ) -> Result<usize, RecvError> {
         if self.untold > 0 {
             if let Some(lost) = self.take_untold() {
@@ -319,7 +319,7 @@ impl Receiver {
                         self.done_with_older();
                         self.release();
                         count += 1;
-                        going_on = f(self.message(address));
+                        going_on = f(&self.message(address));
                     }
                     Next::Lagged(lost) if count == 0 => return Err(RecvError::Lagged(lost)),
                     Next::Lagged(lost) => {
@@ -342,7 +342,7 @@ impl Receiver {
     fn poll_acked(
         &mut self,
         most: usize,
-        mut f: impl FnMut(Message<'_>) -> bool,
+        mut f: impl FnMut(&Message<'_>) -> bool,
     ) -> Result<usize, RecvError> {
         let mut count = 0;
         while count < most {
@@ -351,7 +351,7 @@ impl Receiver {
             match self.next_specially() {
                 Next::Record(address) => {
                     count += 1;
-                    if !f(self.message(address)) {
+                    if !f(&self.message(address)) {
                         break;
                     }
                 }
@@ -371,7 +371,7 @@ impl Receiver {
     fn poll_ring<const EACH: bool>(
         &mut self,
         most: usize,
-        mut f: impl FnMut(Message<'_>) -> bool,
+        mut f: impl FnMut(&Message<'_>) -> bool,
     ) -> Polled {
         let Self { inbox, engine, reader, turn, .. } = self;
         let Some(lane) = inbox.lane(*turn) else { return Polled { count: 0, is_all: true } };

@@ -373,7 +373,7 @@ impl Task {
                     left -= 1;
                     // The place is free as soon as the handler has the message.
                     receiver.release();
-                    let handled = self.handle(handler, on_error, receiver.message(address));
+                    let handled = self.handle(handler, on_error, &receiver.message(address));
                     receiver.settle(address, &handled);
                     if !breaker.record(handled == Handled::Success, || clock.now()) {
                         break;
@@ -402,9 +402,9 @@ impl Task {
         &self,
         handler: &mut HandlerFn,
         on_error: &mut Option<Box<OnError>>,
-        message: Message<'_>,
+        message: &Message<'_>,
     ) -> Handled {
-        match catch_unwind(AssertUnwindSafe(|| handler(&message))) {
+        match catch_unwind(AssertUnwindSafe(|| handler(message))) {
             Ok(Handled::Success) => Handled::Success,
             Ok(failed) => {
                 self.failures.add(1);
@@ -556,13 +556,13 @@ fn tell_loss(subscription: u64, on_lagged: &mut Option<Box<OnLagged>>, lost: u64
 fn report(
     subscription: u64,
     on_error: &mut Option<Box<OnError>>,
-    message: Message<'_>,
+    message: &Message<'_>,
     reason: &str,
     panicked: bool,
 ) {
     tracing::warn!(subscription, topic = message.topic(), reason, panicked, "a handler failed");
     if let Some(on_error) = on_error {
-        let error = HandlerError { message, reason, panicked };
+        let error = HandlerError { message: *message, reason, panicked };
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| on_error(error))) {
             tracing::error!(subscription, "on_error panicked");
             drop_quietly(panic);
