@@ -67,6 +67,8 @@ mod fork;
 mod fresh;
 mod fs;
 mod handled;
+#[cfg(not(slipring_loom))]
+mod handler_error;
 mod idle;
 mod inbox;
 mod index;
@@ -85,6 +87,7 @@ mod letters;
 mod log;
 mod lossy;
 mod message;
+mod message_id;
 #[cfg(not(slipring_loom))]
 mod metrics;
 #[cfg(slipring_loom)]
@@ -174,12 +177,15 @@ pub use error::{
 };
 pub use filter::{Filter, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
 pub use handled::{Handled, HandlerResult};
+#[cfg(not(slipring_loom))]
+pub use handler_error::HandlerError;
 pub use idle::Idle;
 pub use kept::OwnedMessages;
 pub use lease::{AckId, InvalidAckId};
 #[cfg(not(slipring_loom))]
 pub use letters::DeadLetters;
-pub use message::{Attributes, Message, MessageId, NewMessage, OwnedMessage};
+pub use message::{Attributes, Message, NewMessage, OwnedMessage};
+pub use message_id::MessageId;
 #[cfg(not(slipring_loom))]
 pub use metrics::{Metrics, ShardMetrics, SubscriptionMetrics, TopicMetrics};
 #[cfg(not(slipring_loom))]
@@ -199,8 +205,6 @@ pub use subscription::{Batch, Iter, Subscription};
 #[cfg(not(slipring_loom))]
 pub use ticket::Ticket;
 pub use topic::{MAX_NAME_LEN_BYTES, MAX_NAME_SEGMENTS, Pattern, TopicName, validate_name};
-#[cfg(not(slipring_loom))]
-pub use worker::HandlerError;
 
 /// The parts, for benchmarks and models. Not covered by semantic versioning.
 #[doc(hidden)]

@@ -1,7 +1,7 @@
 //! Receipts: what became of what was published.
 
 use crate::error::PublishError;
-use crate::message::MessageId;
+use crate::message_id::MessageId;
 use crate::outcome::Appended;
 use std::fmt;
 

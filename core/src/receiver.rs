@@ -292,7 +292,7 @@ impl Receiver {
     pub(crate) fn poll<const EACH: bool>(
         &mut self,
         most: usize,
-        mut f: impl FnMut(Message<'_>) -> bool,
+        mut f: impl FnMut(&Message<'_>) -> bool,
     ) -> Result<usize, RecvError> {
         if self.untold > 0 {
             if let Some(lost) = self.take_untold() {
@@ -319,7 +319,7 @@ impl Receiver {
                         self.done_with_older();
                         self.release();
                         count += 1;
-                        going_on = f(self.message(address));
+                        going_on = f(&self.message(address));
                     }
                     Next::Lagged(lost) if count == 0 => return Err(RecvError::Lagged(lost)),
                     Next::Lagged(lost) => {
@@ -381,7 +381,7 @@ impl Receiver {
         let mut failed = None;
         let polled = lane.poll::<true>(reader, most, &engine.context, &mut || (), &mut |message| {
             acked.take_of_run(message.record);
-            let (handled, going_on) = handle(Message { lease: acked.last(), ..message });
+            let (handled, going_on) = handle(Message { lease: acked.last(), ..*message });
             if handled == Handled::Success {
                 acked.add_to_run();
                 return going_on;
@@ -396,7 +396,7 @@ impl Receiver {
     fn poll_acked(
         &mut self,
         most: usize,
-        mut f: impl FnMut(Message<'_>) -> bool,
+        mut f: impl FnMut(&Message<'_>) -> bool,
     ) -> Result<usize, RecvError> {
         let mut count = 0;
         while count < most {
@@ -405,7 +405,7 @@ impl Receiver {
             match self.next_specially() {
                 Next::Record(address) => {
                     count += 1;
-                    if !f(self.message(address)) {
+                    if !f(&self.message(address)) {
                         break;
                     }
                 }
@@ -425,7 +425,7 @@ impl Receiver {
     fn poll_ring<const EACH: bool>(
         &mut self,
         most: usize,
-        mut f: impl FnMut(Message<'_>) -> bool,
+        mut f: impl FnMut(&Message<'_>) -> bool,
     ) -> Polled {
         let Self { inbox, engine, reader, turn, .. } = self;
         let Some(lane) = inbox.lane(*turn) else { return Polled { count: 0, is_all: true } };

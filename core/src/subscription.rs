@@ -231,7 +231,7 @@ impl Subscription {
     pub fn poll(
         &mut self,
         most: usize,
-        mut f: impl FnMut(Message<'_>),
+        mut f: impl FnMut(&Message<'_>),
     ) -> Result<usize, RecvError> {
         self.check()?;
         if most == 0 {

@@ -655,7 +655,7 @@ fn kept_messages_and_batches_are_settled_like_others() {
     assert_eq!(elsewhere.join().unwrap(), ("1".into(), Ok(true)));
     let mut seen = Vec::new();
     let polled = all.poll(10, |message| {
-        seen.push((text(&message), message.attempt()));
+        seen.push((text(message), message.attempt()));
         message.ack().unwrap();
     });
     assert_eq!(polled, Ok(2));

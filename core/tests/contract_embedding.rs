@@ -126,13 +126,13 @@ impl Waited {
     fn broker(&self) -> slipring::BrokerBuilder {
         let counted = Arc::clone(&self.0);
         Broker::builder().memory_budget(256 << 10).around_waits(move |wait| {
-            *counted.lock().unwrap() += 1;
+            *counted.lock().expect("nobody panics") += 1;
             wait();
         })
     }
 
     fn take(&self) -> u32 {
-        std::mem::take(&mut self.0.lock().unwrap())
+        std::mem::take(&mut self.0.lock().expect("nobody panics"))
     }
 }
 
@@ -220,7 +220,7 @@ fn messages_kept_together_outlive_the_broker_and_give_their_memory_back() {
     topic.publish_batch(&messages).unwrap();
     let mut kept = OwnedMessages::default();
     while kept.len() < 1000 {
-        subscription.poll(64, |message| kept.push(&message)).unwrap();
+        subscription.poll(64, |message| kept.push(message)).unwrap();
     }
     let filler = vec![0; 60_000];
     for _ in 0..100 {
@@ -235,7 +235,7 @@ fn messages_kept_together_outlive_the_broker_and_give_their_memory_back() {
     let mut kept = OwnedMessages::default();
     let mut late = broker.subscribe("a").unwrap();
     topic.publish("last").unwrap();
-    late.poll(1, |message| kept.push(&message)).unwrap();
+    late.poll(1, |message| kept.push(message)).unwrap();
     drop((late, subscription, topic, broker));
     assert_eq!(kept.get(0).unwrap().payload(), b"last");
     assert_eq!(kept.get(0).unwrap().topic(), "a");

@@ -229,7 +229,6 @@ impl Broker {
         name, partitions=1, *, retention=None, retention_bytes=None, dedup_window=None,
         dedup_ids=None
     ))]
-    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn create_topic(
         this: &Bound<'_, Self>,
         name: &str,
@@ -253,7 +252,6 @@ impl Broker {
     #[pyo3(signature = (
         name, *, retention=None, retention_bytes=None, dedup_window=None, dedup_ids=None
     ))]
-    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn update_topic(
         &self,
         py: Python<'_>,

@@ -170,7 +170,7 @@ impl Subscription {
         loop {
             let mut messages = Messages::new(self.settles);
             let polled = self.try_to(py, |subscription| {
-                subscription.poll(most, |message| messages.push(&message))
+                subscription.poll(most, |message| messages.push(message))
             })?;
             match polled {
                 Ok(0) => return Ok(messages),
