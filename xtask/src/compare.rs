@@ -10,7 +10,7 @@ const PAGE: &str = "docs/benchmarks.md";
 /// The section of the Python package, which has a program of its own.
 const PYTHON: &str = "H";
 /// The sections that no peer in Rust takes part in.
-const WITHOUT_PEERS: &[&str] = &["G"];
+const WITHOUT_PEERS: &[&str] = &["F", "G"];
 
 /// Builds and runs the comparison and streams it: all sections but that of the Python package, or
 /// those that `--only` asks for. Writes them to the page, where the others stay as they are. `--check`

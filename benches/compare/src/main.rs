@@ -45,28 +45,18 @@ use side::Side;
 
 type Section = fn(&Plan, Option<&dyn Side>, &mut Bars);
 
-<<<<<<< HEAD
-const SECTIONS: [(&str, Section); 6] = [
-    ("A", throughput::run),
-    ("B", fanout::run),
-    ("C", latency::run),
-    ("D", routing::run),
-    ("F", guarantees::run),
-    ("G", boundary::run),
-];
-=======
 #[cfg(feature = "peers")]
 const BESIDE_RUST: &[(&str, Section)] =
     &[("A", throughput::run), ("B", fanout::run), ("C", latency::run), ("D", routing::run)];
 #[cfg(not(feature = "peers"))]
 const BESIDE_RUST: &[(&str, Section)] = &[];
-const BESIDE_C: &[(&str, Section)] = &[("G", boundary::run)];
+/// Beside peers in C and C++, or none.
+const OTHERS: &[(&str, Section)] = &[("F", guarantees::run), ("G", boundary::run)];
 
 fn sections() -> impl Iterator<Item = &'static (&'static str, Section)> {
-    BESIDE_RUST.iter().chain(BESIDE_C)
+    BESIDE_RUST.iter().chain(OTHERS)
 }
 
->>>>>>> cpp
 const FULL: Plan = Plan { runs: 5, run_seconds: 0.3, quick: false };
 const QUICK: Plan = Plan { runs: 3, run_seconds: 0.08, quick: true };
 /// A load above this before we have started comes from others.
