@@ -101,7 +101,7 @@ pub(crate) fn open(
     on_damage: Option<&Bound<'_, PyAny>>,
     retention: Option<&Bound<'_, PyAny>>,
     retention_bytes: Option<u64>,
-    dedup_window: Option<options::Seconds>,
+    dedup_window: Option<Seconds>,
     dedup_ids: Option<usize>,
     shards: Option<usize>,
     memory_budget: Option<usize>,
@@ -214,14 +214,13 @@ impl Broker {
         name, partitions=1, *, retention=None, retention_bytes=None, dedup_window=None,
         dedup_ids=None
     ))]
-    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn create_topic(
         this: &Bound<'_, Self>,
         name: &str,
         partitions: usize,
         retention: Option<&Bound<'_, PyAny>>,
         retention_bytes: Option<u64>,
-        dedup_window: Option<options::Seconds>,
+        dedup_window: Option<Seconds>,
         dedup_ids: Option<usize>,
     ) -> PyResult<Topic> {
         let (py, core) = (this.py(), this.get().core());
@@ -238,14 +237,13 @@ impl Broker {
     #[pyo3(signature = (
         name, *, retention=None, retention_bytes=None, dedup_window=None, dedup_ids=None
     ))]
-    #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
     fn update_topic(
         &self,
         py: Python<'_>,
         name: &str,
         retention: Option<&Bound<'_, PyAny>>,
         retention_bytes: Option<u64>,
-        dedup_window: Option<options::Seconds>,
+        dedup_window: Option<Seconds>,
         dedup_ids: Option<usize>,
     ) -> PyResult<()> {
         let config = options::topic_config(retention, retention_bytes, dedup_window, dedup_ids)?;
