@@ -51,7 +51,8 @@ impl Reserve {
         let file = self.lock();
         let Some(file) = file.as_ref() else { return Ok(true) };
         // Synced: a power cut must not take it away.
-        match file.allocate(0, self.bytes).and_then(|()| file.sync_data()) {
+        let sync = || if sabotaged("reserve_sync") { Ok(()) } else { file.sync_data() };
+        match file.allocate(0, self.bytes).and_then(|()| sync()) {
             Ok(()) => {
                 self.is_held.store(true, Ordering::Relaxed);
                 Ok(true)

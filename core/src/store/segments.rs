@@ -42,7 +42,8 @@ impl Segments {
 
     /// Bytes that were written to them.
     pub(crate) fn bytes(&self) -> u64 {
-        self.lock().all.iter().map(|segment| segment.extent().position).sum()
+        // Not under the lock: a segment may be read by somebody at the moment.
+        self.all().iter().map(|segment| segment.extent().position).sum()
     }
 
     /// Those that begin at `base` or later.
