@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBool, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use slipring_core::{Handled, HandlerSubscription as CoreSubscription, SubscriptionBuilder};
+use slipring_core::{HandlerSubscription as CoreSubscription, SubscriptionBuilder};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
