@@ -208,7 +208,7 @@ impl Subscription {
     }
 
     /// Messages queued and not received. What was published before the subscription began, or before
-    /// it last sought, is not counted until it is received.
+    /// it last sought, may not be counted yet: whether there is something, receiving tells.
     #[getter]
     pub(crate) fn queued(&self, py: Python<'_>) -> u64 {
         self.lock(py).as_ref().map_or(0, CoreSubscription::queued)
