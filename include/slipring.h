@@ -1142,7 +1142,9 @@ uint64_t slipring_subscription_id(const struct slipring_subscription *subscripti
 // if `subscription` is NULL. May be called while another call is using the handle. Does not wait.
 uint64_t slipring_subscription_lost(const struct slipring_subscription *subscription);
 
-// Messages queued and not received. Errors: EINVAL, EBUSY. Does not wait.
+// Messages queued and not received. What was published before the subscription began, or before it
+// last sought, may not be counted yet: whether there is something, receiving tells. Errors: EINVAL,
+// EBUSY. Does not wait.
 slipring_status slipring_subscription_queued(struct slipring_subscription *subscription,
                                              uint64_t *queued);
 

@@ -1639,7 +1639,8 @@ class Subscription {
     // Number of the subscription, unique in the broker.
     std::uint64_t id() const noexcept { return slipring_subscription_id(handle_.get()); }
 
-    // Messages queued and not received.
+    // Messages queued and not received. What was published before the subscription began, or
+    // before it last sought, may not be counted yet.
     Returns<std::uint64_t> queued() {
         return detail::fetch<std::uint64_t>([&](std::uint64_t *queued) {
             return slipring_subscription_queued(handle_.get(), queued);

@@ -150,7 +150,9 @@ pub unsafe extern "C" fn slipring_subscription_lost(
     lost
 }
 
-/// Messages queued and not received. Errors: EINVAL, EBUSY. Does not wait.
+/// Messages queued and not received. What was published before the subscription began, or before it
+/// last sought, may not be counted yet: whether there is something, receiving tells. Errors: EINVAL,
+/// EBUSY. Does not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_subscription_queued(
     subscription: *mut slipring_subscription,

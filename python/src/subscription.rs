@@ -1,6 +1,7 @@
 //! Subscriptions whose messages are fetched.
 
 use crate::acker::Acker;
+use crate::async_messages::AsyncMessages;
 use crate::batch::{Batch, Messages};
 use crate::broker::Broker;
 use crate::errors::{error, raise};
@@ -129,7 +130,7 @@ impl Subscription {
     }
 
     /// The next message that is there.
-    fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Message>>> {
+    pub(crate) fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Message>>> {
         loop {
             let taken = self
                 .try_to(py, |subscription| subscription.try_recv().map(|message| message.keep()))?;
@@ -207,7 +208,7 @@ impl Subscription {
     }
 
     /// Messages queued and not received. What was published before the subscription began, or before
-    /// it last sought, is not counted until it is received.
+    /// it last sought, may not be counted yet: whether there is something, receiving tells.
     #[getter]
     pub(crate) fn queued(&self, py: Python<'_>) -> u64 {
         self.lock(py).as_ref().map_or(0, CoreSubscription::queued)
@@ -326,8 +327,8 @@ impl Subscription {
         })
     }
 
-    fn __aiter__<'py>(this: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        this.py().import("slipring._asyncio")?.call_method1("Messages", (this,))
+    fn __aiter__(this: Py<Self>) -> AsyncMessages {
+        AsyncMessages::of(this)
     }
 
     fn __enter__(this: Py<Self>) -> Py<Self> {
