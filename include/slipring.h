@@ -523,6 +523,10 @@ typedef struct slipring_broker_options {
     uint32_t on_damage;
     // Not used: 0.
     uint32_t reserved;
+    // For topics that are created by publishing: see `slipring_broker_set_dedup_window`. Default 0.
+    uint64_t dedup_window_ns;
+    // Likewise. Default 0.
+    uint64_t dedup_ids;
     // For a directory: bytes that are kept free on the disk for what must go on when it is full:
     // opening, acknowledging, deleting. 0 to 2^40; 0 keeps nothing. They are taken with the first
     // message; on a small disk, at most an eighth of it. Default 64 MiB.
@@ -703,7 +707,11 @@ typedef struct slipring_receipt {
     // Number of the partition, unique in the broker.
     uint32_t partition;
     // 1 if it would survive a power cut. A broker in memory says 0.
-    uint32_t durable;
+    uint16_t durable;
+    // 1 if a message with its id was published within the topic's dedup window before, so that it was
+    // not stored again: see `slipring_broker_set_dedup_window`. Then this is where that one is, and
+    // nothing came to any subscription.
+    uint16_t duplicate;
 } slipring_receipt;
 
 // An attribute of a message.
@@ -736,7 +744,7 @@ typedef struct slipring_new_message {
 typedef struct slipring_batch_receipt {
     // Messages published: always the first ones of the batch.
     size_t published;
-    // Offset of the first, if any was published.
+    // Offset of the first that was stored, if any was.
     uint64_t first_offset;
     // Sum over the messages of the subscriptions that each was for.
     uint64_t matched;
@@ -744,10 +752,13 @@ typedef struct slipring_batch_receipt {
     uint64_t enqueued;
     // Messages dropped to the account of this batch.
     uint64_t dropped;
-    // Partition of the first, if any was published.
+    // Partition of the first that was stored, if any was.
     uint32_t first_partition;
     // 1 if all that was published would survive a power cut. A broker in memory says 0.
-    uint32_t durable;
+    uint16_t durable;
+    // How many of those published were not stored because they were published before, in an earlier
+    // call or in this one. UINT16_MAX stands for that many or more.
+    uint16_t duplicates;
 } slipring_batch_receipt;
 
 // Is called with a message, which is valid until it returns.
@@ -947,12 +958,27 @@ slipring_status slipring_broker_create_topic(const struct slipring_broker *broke
 
 // Says how long messages of the topic `name` are kept in the directory from now on: `retention_ns`, or
 // SLIPRING_FOREVER, and `retention_bytes`, or 0 for any number. Errors: EINVAL, EUTF8, ENOTOPIC,
-// ESTORE, EFULL, EFILTERING, EFORKED. Waits for the disk.
+// ERANGE (less than the dedup window), ESTORE, EFULL, EFILTERING, EFORKED. Waits for the disk.
 slipring_status slipring_broker_set_retention(const struct slipring_broker *broker,
                                               const char *name,
                                               size_t name_len,
                                               uint64_t retention_ns,
                                               uint64_t retention_bytes);
+
+// Says that a message is not stored again in the topic `name` if its id was published there less than
+// `window_ns` ago: its receipt is that of the first one, with `duplicate`. 0 stores everything, which
+// is the default; 1 ms at least, rounded up to whole ones, and the topic's retention at most. Messages
+// without an id are not concerned, and what was refused does not count.
+//
+// `ids` is how many ids are known at most, the latest; 0 for any number. Each costs about 100 bytes of
+// memory for as long as it counts. In a directory they are found again when it is opened, which reads
+// what was published within the window. Errors: EINVAL, EUTF8, ENOTOPIC, ERANGE, ESTORE, EFULL,
+// EFILTERING, EFORKED. Waits for the disk.
+slipring_status slipring_broker_set_dedup_window(const struct slipring_broker *broker,
+                                                 const char *name,
+                                                 size_t name_len,
+                                                 uint64_t window_ns,
+                                                 uint64_t ids);
 
 // Deletes the topic `name`: handles to it refuse to publish (EDELETED), and its messages are not
 // replayed any more. What is queued already is still delivered. Errors: EINVAL, EUTF8, ENOTOPIC,
@@ -1116,7 +1142,9 @@ uint64_t slipring_subscription_id(const struct slipring_subscription *subscripti
 // if `subscription` is NULL. May be called while another call is using the handle. Does not wait.
 uint64_t slipring_subscription_lost(const struct slipring_subscription *subscription);
 
-// Messages queued and not received. Errors: EINVAL, EBUSY. Does not wait.
+// Messages queued and not received. What was published before the subscription began, or before it
+// last sought, may not be counted yet: whether there is something, receiving tells. Errors: EINVAL,
+// EBUSY. Does not wait.
 slipring_status slipring_subscription_queued(struct slipring_subscription *subscription,
                                              uint64_t *queued);
 

@@ -779,6 +779,12 @@ class BrokerOptions {
         raw_.retention_bytes = bytes;
         return *this;
     }
+    // Topics that are created by publishing: see Broker::set_dedup_window. Default: none.
+    BrokerOptions &dedup_window(Nanoseconds window, std::uint64_t ids = 0) noexcept {
+        raw_.dedup_window_ns = detail::ns(window);
+        raw_.dedup_ids = ids;
+        return *this;
+    }
     // Bytes that are kept free on the disk for what must go on when it is full: opening,
     // acknowledging, deleting. 0 (nothing) to 2^40; on a small disk, at most an eighth of it. Default
     // 64 MiB.
@@ -1633,7 +1639,8 @@ class Subscription {
     // Number of the subscription, unique in the broker.
     std::uint64_t id() const noexcept { return slipring_subscription_id(handle_.get()); }
 
-    // Messages queued and not received.
+    // Messages queued and not received. What was published before the subscription began, or
+    // before it last sought, may not be counted yet.
     Returns<std::uint64_t> queued() {
         return detail::fetch<std::uint64_t>([&](std::uint64_t *queued) {
             return slipring_subscription_queued(handle_.get(), queued);
@@ -2147,12 +2154,22 @@ class Broker {
     }
 
     // Says how long messages of the topic `name` are kept in the directory from now on, and how
-    // many bytes (0: any number). Errors: not_utf8, no_such_topic, store, full, inside_filter,
-    // forked.
+    // many bytes (0: any number). Errors: not_utf8, no_such_topic, out_of_range (less than the dedup
+    // window), store, full, inside_filter, forked.
     Returns<void> set_retention(std::string_view name, Nanoseconds age,
                                 std::uint64_t bytes = 0) const {
         return detail::check(slipring_broker_set_retention(handle_.get(), name.data(), name.size(),
                                                            detail::ns(age), bytes));
+    }
+    // Says that a message is not stored again in the topic `name` if its id was published there
+    // less than `window` ago: its receipt is that of the first one, with `duplicate`. 0 stores
+    // everything, which is the default; 1 ms at least, and the topic's retention at most. `ids` is
+    // how many ids are known at most (0: any number); each costs about 100 bytes for as long as it
+    // counts. Errors: not_utf8, no_such_topic, out_of_range, store, full, inside_filter, forked.
+    Returns<void> set_dedup_window(std::string_view name, Nanoseconds window,
+                                   std::uint64_t ids = 0) const {
+        return detail::check(slipring_broker_set_dedup_window(
+            handle_.get(), name.data(), name.size(), detail::ns(window), ids));
     }
 
     // The topic `name`, to publish to; creates it, if the broker does that. Errors: not_utf8,

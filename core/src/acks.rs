@@ -493,8 +493,8 @@ impl Acks {
         };
         let subscription = dead_letter::subscription_name(&self.inbox);
         let source = Source { subscription: &subscription, attempts: grant.attempt, reason };
-        let topic = (self.dead_letters)().map_err(AckError::DeadLetter)?;
-        dead_letter::store(&topic, &message.view(), source).map_err(AckError::DeadLetter)?;
+        let store = || dead_letter::store(&(self.dead_letters)()?, &message.view(), source);
+        self.engine.around_waits.run(store).map_err(AckError::DeadLetter)?;
         if self.burying.ends() {
             tracing::info!(subscription = self.inbox.number, "dead letters are stored again");
         }
@@ -548,19 +548,19 @@ impl Acks {
         };
         change(ledger).map_err(|Stale| AckError::Stale)?;
         lane.note_unsettled(ledger.oldest());
-        let due = state.next_due_of(shard, &self.terms);
-        self.changed(state, had_room, due);
+        self.changed(state, had_room);
         Ok(())
     }
 
     /// Something was settled or given back: wakes the consumer if there is room now where there was
-    /// none before, or something is `due`.
-    fn changed(&self, mut state: MutexGuard<'_, State>, had_room: bool, due: Option<Duration>) {
+    /// none before, or something is due.
+    fn changed(&self, mut state: MutexGuard<'_, State>, had_room: bool) {
         state.has_changed = true;
         let made_room = !had_room && state.has_room(&self.terms);
         drop(state);
         if self.inbox.arrivals.is_armed_after_fence() {
-            if made_room || due.is_some_and(|due| due <= self.now()) {
+            // Asked only where somebody waits: it looks at all shards.
+            if made_room || self.is_due() {
                 self.inbox.arrivals.wake();
             } else {
                 self.set_alarm();
@@ -727,8 +727,7 @@ impl Acks {
                 lane.note_unsettled(ledger.oldest());
             }
         }
-        let due = state.next_due(&self.terms);
-        self.changed(state, had_room, due);
+        self.changed(state, had_room);
     }
 }
 

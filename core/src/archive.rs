@@ -24,7 +24,7 @@ use crate::store::cursor_journal::{
 };
 use crate::store::meta::{Change, Contents, NextIds, SubscriptionRecord, TopicRecord};
 use crate::store::meta_db::{MetaError, Metadata};
-use crate::store::{MessageStore, OnDamage, StoreError};
+use crate::store::{MessageStore, OnDamage, Records, StoreError, StoredRecord};
 use crate::sync::Arc;
 use roaring::RoaringTreemap;
 use std::fmt;
@@ -35,6 +35,9 @@ use std::time::Duration;
 /// Set in the number of a cursor that is no subscription's, but tells which dead letters of a
 /// partition have been cleared.
 const CLEARED: u64 = 1 << 63;
+
+/// Bytes that are read at once.
+const READ_BYTES: usize = 1 << 20;
 
 /// How long messages may stay that are too old, by the broker's clock.
 const RETENTION: Duration = Duration::from_secs(5);
@@ -141,6 +144,39 @@ impl Archive {
             last = Some(self.journal.stage(key, &change)?);
         }
         last.map_or(Ok(()), |last| Ok(self.journal.commit(last)?))
+    }
+
+    /// Calls `see` with each record of `shard` that was published at `from_us` or later, in order.
+    /// What is damaged is passed over.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(crate) fn for_each_since(
+        &self,
+        shard: usize,
+        from_us: u64,
+        mut see: impl FnMut(StoredRecord<'_>),
+    ) -> Result<(), StoreError> {
+        let end = self.store.bounds(shard)?.end;
+        let mut next = self.store.sequence_at(shard, from_us)?;
+        let mut records = Records::new();
+        while next < end {
+            let read = self.store.read(shard, next..end, READ_BYTES, &mut records);
+            let behind = match read {
+                Ok(()) => {
+                    records.iter().for_each(|(_, record)| see(record));
+                    records.next()
+                }
+                Err(StoreError::Expired { low }) => low,
+                Err(StoreError::Damaged(damage)) => {
+                    tracing::error!(shard, %damage, "ids that were published may not be known");
+                    damage.resume.unwrap_or(end)
+                }
+                Err(error) => return Err(error),
+            };
+            next = behind.max(next + 1);
+        }
+        Ok(())
     }
 
     /// Topics and subscriptions.

@@ -4,6 +4,7 @@
 //! has let go of is in the store; a reader that is behind takes it from there, into chunks of its own,
 //! which are no part of the log's memory.
 
+use crate::around::AroundWaits;
 use crate::chunk::{CHUNK_BYTES, FIRST_RECORD, Pool};
 use crate::error::StoreFault;
 use crate::kept::KeptRecord;
@@ -24,6 +25,7 @@ pub(crate) struct Backing {
     shard: usize,
     pool: Arc<Pool>,
     context: Arc<Context>,
+    around_waits: AroundWaits,
     /// The oldest sequence that the store has: what is below was removed.
     low: AtomicU64,
     /// While nothing can be appended, or read.
@@ -59,10 +61,12 @@ impl Backing {
         low: u64,
         pool: &Arc<Pool>,
         context: &Arc<Context>,
+        around_waits: &AroundWaits,
     ) -> Self {
         let (pool, context) = (Arc::clone(pool), Arc::clone(context));
+        let (around_waits, low) = (around_waits.clone(), AtomicU64::new(low));
         let (appending, reading) = (Outage::default(), Outage::default());
-        Self { store, shard, pool, context, low: AtomicU64::new(low), appending, reading }
+        Self { store, shard, pool, context, around_waits, low, appending, reading }
     }
 
     /// The oldest sequence that can be read.
@@ -111,7 +115,9 @@ impl Backing {
         ready.clear();
         *lost = 0;
         let Range { start, end } = sequences;
-        let behind = match self.store.read(self.shard, sequences, CHUNK_ROOM, buffer) {
+        let read =
+            self.around_waits.run(|| self.store.read(self.shard, sequences, CHUNK_ROOM, buffer));
+        let behind = match read {
             Ok(()) if !is_of(buffer, start..end) => {
                 tracing::error!(shard = self.shard, "the store has read what was not asked for");
                 return Err(StoreFault::Damaged);

@@ -57,6 +57,10 @@ pub struct TopicMetrics {
     pub name: String,
     /// Messages published to it.
     pub published: u64,
+    /// Messages that were not stored because they were published before, within its
+    /// [window](crate::TopicConfig::dedup_window), counted since the broker began. They are not among
+    /// `published`.
+    pub duplicates: u64,
 }
 
 /// Figures of a subscription. At rest,
@@ -209,9 +213,15 @@ impl Metrics {
                 page.sample(name, &[("shard", &index.to_string())], figure(shard));
             }
         }
-        page.family("topic_published_total", "counter", "Messages published.");
-        for topic in &self.topics {
-            page.sample("topic_published_total", &[("topic", &topic.name)], topic.published);
+        const TOPIC: [Of<TopicMetrics>; 2] = [
+            ("topic_published_total", "counter", "Messages published.", |m| m.published),
+            ("topic_duplicates_total", "counter", "Messages published before.", |m| m.duplicates),
+        ];
+        for (name, kind, help, figure) in TOPIC {
+            page.family(name, kind, help);
+            for topic in &self.topics {
+                page.sample(name, &[("topic", &topic.name)], figure(topic));
+            }
         }
         const SUBSCRIPTION: [Of<SubscriptionMetrics>; 17] = [
             ("subscription_matched_total", "counter", "Messages it wanted.", |m| m.matched),

@@ -10,6 +10,7 @@ use crate::durable::delivery_record;
 use crate::error::{InvalidFilter, StoreFault, SubscribeError};
 use crate::filter::Filter;
 use crate::handled::HandlerResult;
+use crate::handler_error::{HandlerError, OnError};
 use crate::inbox::{Inbox, InboxState, Queue};
 use crate::interest::{FilterFn, Interest, Selector, is_inside_filter, outside_filters};
 use crate::message::Message;
@@ -21,7 +22,7 @@ use crate::subscription::{Home, Subscription};
 use crate::sync::Arc;
 use crate::topic::{Pattern, validate_name};
 use crate::wait::Schedule;
-use crate::worker::{Around, HandlerError, HandlerFn, OnError, OnLagged, Task, TaskConfig};
+use crate::worker::{Around, HandlerFn, OnLagged, Task, TaskConfig};
 use std::fmt;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
@@ -192,8 +193,8 @@ impl<'a> SubscriptionBuilder<'a> {
     /// Messages that the consumer can have at a time, received and neither settled nor given back:
     /// 65,536 by default, 1 to 2^24. At the limit none is delivered, nor delivered again, until it
     /// settles one, gives one back, or has had one for too long. What waits for another attempt, or
-    /// for an earlier message of its key, does not count; all that is unsettled takes some 40 bytes
-    /// each.
+    /// for an earlier message of its key, does not count; all that is unsettled takes at most some
+    /// 40 bytes each.
     pub fn max_outstanding(mut self, messages: usize) -> Self {
         self.terms.max_outstanding = messages;
         self

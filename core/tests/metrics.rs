@@ -747,6 +747,7 @@ fn the_prometheus_page_is_well_formed_and_holds_every_figure() {
     }
     for topic in &metrics.topics {
         check("topic_published_total", &[("topic", &topic.name)], topic.published);
+        check("topic_duplicates_total", &[("topic", &topic.name)], topic.duplicates);
     }
     for figures in &metrics.subscriptions {
         let id = figures.id.to_string();

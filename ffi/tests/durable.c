@@ -150,6 +150,93 @@ static void what_need_not_wait_for_the_disk_says_so_until_it_is_flushed(const ch
     slipring_broker_free(&broker);
 }
 
+static slipring_receipt publish_as(const slipring_topic *topic, const char *id, const char *key) {
+    slipring_new_message message;
+    slipring_receipt receipt;
+    memset(&message, 0, sizeof message);
+    message.id = text(id);
+    message.key = text(key);
+    OK(slipring_topic_publish_message(topic, &message, &receipt));
+    return receipt;
+}
+
+static void is_again(slipring_receipt again, slipring_receipt first) {
+    CHECK(!first.duplicate && again.duplicate == 1);
+    CHECK(again.partition == first.partition && again.offset == first.offset);
+    CHECK(again.matched == 0 && again.enqueued == 0 && again.dropped == 0);
+}
+
+/* Every way to publish, in one process and the next. */
+static void what_is_published_again_within_the_window_is_stored_once(const char *dir) {
+    slipring_broker *broker = open_in(dir);
+    slipring_topic *topic = NULL;
+    slipring_new_message messages[3];
+    slipring_receipt first, again;
+    slipring_batch_receipt batch;
+    slipring_ticket *ticket = NULL;
+    slipring_loan *loan = NULL;
+    uint8_t *payload;
+    const slipring_text_view name = text("orders");
+    OK(slipring_broker_create_topic(broker, name.data, name.len, 3, &topic));
+    CHECK(slipring_broker_set_dedup_window(broker, name.data, name.len, 1, 0) == SLIPRING_ERANGE);
+    CHECK(slipring_broker_set_dedup_window(broker, SLIPRING_TEXT("none"), SLIPRING_SECONDS(60), 0) ==
+          SLIPRING_ENOTOPIC);
+    CHECK(slipring_broker_set_dedup_window(NULL, name.data, name.len, SLIPRING_SECONDS(60), 0) ==
+          SLIPRING_EINVAL);
+    CHECK(!publish_as(topic, "x", "a").duplicate && !publish_as(topic, "x", "a").duplicate);
+    OK(slipring_broker_set_dedup_window(broker, name.data, name.len, SLIPRING_SECONDS(60), 2));
+    OK(slipring_broker_set_retention(broker, name.data, name.len, SLIPRING_FOREVER, 0));
+    first = publish_as(topic, "x", "a");
+    CHECK(first.durable == 1);
+    is_again(publish_as(topic, "x", "b"), first);
+    memset(messages, 0, sizeof messages);
+    messages[0].id = messages[2].id = text("x");
+    messages[1].id = text("y");
+    OK(slipring_topic_try_publish(topic, &messages[0], &again));
+    is_again(again, first);
+    OK(slipring_topic_publish_timeout(topic, &messages[0], SLIPRING_SECONDS(1), &again));
+    is_again(again, first);
+    OK(slipring_topic_publish_ticket(topic, &messages[0], &ticket));
+    OK(slipring_ticket_wait(&ticket, &again));
+    is_again(again, first);
+    OK(slipring_topic_loan(topic, &messages[0], 8, &loan, &payload));
+    OK(slipring_loan_commit(&loan, &again));
+    is_again(again, first);
+    CHECK(loan == NULL);
+    OK(slipring_topic_publish_batch(topic, messages, 3, &batch));
+    CHECK(batch.published == 3 && batch.duplicates == 2 && batch.durable == 1);
+    slipring_topic_free(&topic);
+    slipring_broker_free(&broker);
+
+    broker = open_in(dir);
+    OK(slipring_broker_topic(broker, name.data, name.len, &topic));
+    is_again(publish_as(topic, "x", "c"), first);
+    CHECK(!publish_as(topic, "z", "a").duplicate);
+    CHECK(!publish_as(topic, "x", "a").duplicate); /* The third id back. */
+    OK(slipring_broker_set_dedup_window(broker, name.data, name.len, 0, 0));
+    CHECK(!publish_as(topic, "x", "a").duplicate);
+    slipring_topic_free(&topic);
+    slipring_broker_free(&broker);
+}
+
+static void topics_that_are_created_by_publishing_have_the_window_of_the_options(void) {
+    slipring_broker_options options;
+    slipring_broker *broker = NULL;
+    slipring_topic *topic = NULL;
+    OK(slipring_broker_options_init(&options, sizeof options));
+    CHECK(options.dedup_window_ns == 0 && options.dedup_ids == 0);
+    options.dedup_window_ns = 1;
+    CHECK(slipring_broker_open(&options, &broker) == SLIPRING_ERANGE);
+    options.dedup_window_ns = SLIPRING_SECONDS(60);
+    options.dedup_ids = 1;
+    OK(slipring_broker_open(&options, &broker));
+    OK(slipring_broker_topic(broker, SLIPRING_TEXT("a"), &topic));
+    CHECK(!publish_as(topic, "x", "k").duplicate && publish_as(topic, "x", "k").duplicate);
+    CHECK(!publish_as(topic, "y", "k").duplicate && !publish_as(topic, "x", "k").duplicate);
+    slipring_topic_free(&topic);
+    slipring_broker_free(&broker);
+}
+
 /* A child that dies without a word leaves all that it was told is stored. */
 static void a_killed_process_loses_nothing(const char *dir) {
     slipring_broker *broker;
@@ -201,6 +288,8 @@ int main(void) {
     snprintf(command, sizeof command, "rm -r %s", dir);
     CHECK(system(command) == 0 && mkdir(dir, 0700) == 0);
     what_was_published_and_not_settled_is_there_again(dir);
+    what_is_published_again_within_the_window_is_stored_once(dir);
+    topics_that_are_created_by_publishing_have_the_window_of_the_options();
     the_sizes_of_a_directory_can_be_set(dir);
     CHECK(system(command) == 0);
     return finish("durable");

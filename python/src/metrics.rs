@@ -34,6 +34,7 @@ fn topic_dict<'py>(py: Python<'py>, topic: &TopicMetrics) -> PyResult<Bound<'py,
     let dict = PyDict::new(py);
     dict.set_item("name", &topic.name)?;
     dict.set_item("published", topic.published)?;
+    dict.set_item("duplicates", topic.duplicates)?;
     Ok(dict)
 }
 

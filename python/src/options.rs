@@ -95,12 +95,17 @@ pub(crate) fn delivery_member(
     py.import("slipring._options")?.getattr("DeliveryMode")?.getattr(member)
 }
 
-/// Settings of a topic: how long its messages are kept.
+/// Settings of a topic: how long its messages are kept, and which are stored once.
 pub(crate) fn topic_config(
     retention: Option<&Bound<'_, PyAny>>,
     retention_bytes: Option<u64>,
+    dedup_window: Option<Seconds>,
+    dedup_ids: Option<usize>,
 ) -> PyResult<TopicConfig> {
-    let config = TopicConfig::default().retention_bytes(retention_bytes);
+    let config = TopicConfig::default()
+        .retention_bytes(retention_bytes)
+        .dedup_window(dedup_window.map(|Seconds(window)| window))
+        .dedup_ids(dedup_ids);
     let Some(retention) = retention else { return Ok(config) };
     let (class, member) = class_and_member(retention)?;
     if (class.as_str(), member.as_str()) == ("Retention", "FOREVER") {
