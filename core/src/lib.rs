@@ -27,11 +27,9 @@
     )
 )]
 
-#[cfg(not(slipring_loom))]
 mod acked;
 #[cfg(not(slipring_loom))]
 mod acker;
-#[cfg(not(slipring_loom))]
 mod acks;
 mod agenda;
 #[cfg(not(slipring_loom))]
@@ -50,7 +48,6 @@ mod chunk;
 mod clock;
 mod config;
 mod contain;
-#[cfg(not(slipring_loom))]
 mod dead_letter;
 mod dedup;
 #[cfg(not(slipring_loom))]
@@ -93,7 +90,7 @@ mod partition;
 mod path;
 mod pin;
 mod prefetch;
-#[cfg(not(slipring_loom))]
+#[cfg_attr(slipring_loom, path = "publisher_none.rs")]
 mod publisher;
 mod queue;
 #[cfg(not(slipring_loom))]
@@ -113,17 +110,7 @@ mod settled;
 mod shard;
 mod slab;
 mod snapshot;
-#[cfg(not(slipring_loom))]
 pub mod store;
-/// Of the store, the models have the group commit alone.
-#[cfg(slipring_loom)]
-pub mod store {
-    mod commit;
-    /// For the models.
-    pub mod internals {
-        pub use super::commit::{Commit, Mark};
-    }
-}
 #[cfg(not(slipring_loom))]
 mod subscribe;
 #[cfg(not(slipring_loom))]

@@ -37,7 +37,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
     &["partition.rs", "followers.rs", "waits.rs", "outcome.rs", "errands.rs"],
     &["shard.rs", "receipt.rs"],
     &["sequencer.rs", "alarm.rs", "keeper.rs"],
-    &["publisher.rs", "breaker.rs"],
+    &["publisher.rs", "publisher_none.rs", "breaker.rs"],
     &["dead_letter.rs"],
     &["acks.rs"],
     &["acked.rs", "acker.rs"],
