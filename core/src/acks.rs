@@ -18,6 +18,7 @@ use crate::lane::Lane;
 use crate::lease::{AckId, Settle};
 use crate::ledger::{Grant, Ledger, Position, Stale};
 use crate::message::Record;
+use crate::outage::Outage;
 use crate::publisher::{Engine, Topic, stable_hash};
 use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering};
 use std::fmt;
@@ -81,6 +82,8 @@ pub(crate) struct Acks {
     /// shard above [`RUN_SHARD`], and the sequence behind the last one. 0 if there is no such run.
     run: AtomicU64,
     pub(crate) figures: AckFigures,
+    /// While dead letters cannot be stored.
+    burying: Outage,
 }
 
 /// The bits of a run's sequence; those above are its shard.
@@ -155,7 +158,8 @@ impl Acks {
             random: inbox.id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ engine.context.store | 1,
         };
         let (state, figures) = (Mutex::new(state), AckFigures::default());
-        Self { inbox, engine, terms, dead_letters, state, run: AtomicU64::new(0), figures }
+        let burying = Outage::default();
+        Self { inbox, engine, terms, dead_letters, state, run: AtomicU64::new(0), figures, burying }
     }
 
     /// Those of the same subscription for its next inbox, after a [hand-over](Self::hand_over).
@@ -465,8 +469,11 @@ impl Acks {
 
     fn warn(&self, result: Result<(), AckError>) {
         // Any other error: it expired from the log meanwhile.
-        if let Err(AckError::DeadLetter(error)) = result {
-            tracing::warn!(subscription = self.inbox.number, %error, "a dead letter is not stored");
+        if let Err(AckError::DeadLetter(error)) = result
+            && self.burying.begins()
+        {
+            let subscription = self.inbox.number;
+            tracing::warn!(subscription, %error, "a dead letter is not stored");
         }
     }
 
@@ -486,8 +493,11 @@ impl Acks {
         };
         let subscription = dead_letter::subscription_name(&self.inbox);
         let source = Source { subscription: &subscription, attempts: grant.attempt, reason };
-        let topic = (self.dead_letters)().map_err(AckError::DeadLetter)?;
-        dead_letter::store(&topic, &message.view(), source).map_err(AckError::DeadLetter)?;
+        let store = || dead_letter::store(&(self.dead_letters)()?, &message.view(), source);
+        self.engine.around_waits.run(store).map_err(AckError::DeadLetter)?;
+        if self.burying.ends() {
+            tracing::info!(subscription = self.inbox.number, "dead letters are stored again");
+        }
         self.settle(shard, grant.sequence);
         count(&self.figures.dead_lettered, 1);
         Ok(())
@@ -538,19 +548,19 @@ impl Acks {
         };
         change(ledger).map_err(|Stale| AckError::Stale)?;
         lane.note_unsettled(ledger.oldest());
-        let due = state.next_due_of(shard, &self.terms);
-        self.changed(state, had_room, due);
+        self.changed(state, had_room);
         Ok(())
     }
 
     /// Something was settled or given back: wakes the consumer if there is room now where there was
-    /// none before, or something is `due`.
-    fn changed(&self, mut state: MutexGuard<'_, State>, had_room: bool, due: Option<Duration>) {
+    /// none before, or something is due.
+    fn changed(&self, mut state: MutexGuard<'_, State>, had_room: bool) {
         state.has_changed = true;
         let made_room = !had_room && state.has_room(&self.terms);
         drop(state);
         if self.inbox.arrivals.is_armed_after_fence() {
-            if made_room || due.is_some_and(|due| due <= self.now()) {
+            // Asked only where somebody waits: it looks at all shards.
+            if made_room || self.is_due() {
                 self.inbox.arrivals.wake();
             } else {
                 self.set_alarm();
@@ -717,8 +727,7 @@ impl Acks {
                 lane.note_unsettled(ledger.oldest());
             }
         }
-        let due = state.next_due(&self.terms);
-        self.changed(state, had_room, due);
+        self.changed(state, had_room);
     }
 }
 

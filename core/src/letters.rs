@@ -48,7 +48,8 @@ impl DeadLetters {
     }
 
     /// The first `most` letters that are retained and were neither sent back nor thrown away, in
-    /// order by partition and offset. None while the broker cannot be called.
+    /// order by partition and offset. What is still there can be listed after the broker has closed.
+    /// None from inside a filter function, or in the child of a fork.
     pub fn list(&self, most: usize) -> Vec<OwnedMessage> {
         self.list_where(most, |_| true)
     }
@@ -95,6 +96,7 @@ impl DeadLetters {
     /// # Errors
     /// With the first that could not be; those before it were.
     pub fn redrive_all(&self) -> Result<u64, PublishError> {
+        self.registry.engine.check()?;
         self.redrive_these(self.list(usize::MAX))
     }
 
@@ -103,6 +105,7 @@ impl DeadLetters {
     /// # Errors
     /// As [`redrive_all`](Self::redrive_all).
     pub fn redrive_by(&self, filter: &Filter) -> Result<u64, PublishError> {
+        self.registry.engine.check()?;
         self.redrive_these(self.list_by(filter, usize::MAX))
     }
 
@@ -110,8 +113,9 @@ impl DeadLetters {
     ///
     /// # Errors
     /// [`PublishError::Store`], if that could not be noted: after a crash they may be in the list
-    /// again.
+    /// again. [`PublishError::InsideFilter`] and [`PublishError::Forked`].
     pub fn purge(&self) -> Result<u64, PublishError> {
+        self.registry.engine.check()?;
         let letters = self.list(usize::MAX);
         let places = letters.iter().map(|letter| place_of(&letter.view()));
         let mut purged = 0;
@@ -144,7 +148,9 @@ impl DeadLetters {
             id: id.own(),
             attributes: &attributes,
         };
-        topic.publish(message).map(drop)
+        // Whoever sends it back knows that it was published before.
+        topic.check(&message)?;
+        topic.publish_again(&message, None).map(drop)
     }
 
     fn list_where(&self, most: usize, wanted: impl Fn(&Message<'_>) -> bool) -> Vec<OwnedMessage> {
