@@ -36,7 +36,6 @@ mod agenda;
 mod alarm;
 #[cfg(not(slipring_loom))]
 mod archive;
-#[cfg(not(slipring_loom))]
 mod around;
 #[cfg_attr(slipring_loom, path = "backing_none.rs")]
 mod backing;
@@ -91,7 +90,6 @@ mod metrics;
 mod model;
 mod once;
 mod origin;
-#[cfg(not(slipring_loom))]
 mod outage;
 mod outcome;
 mod overlay;

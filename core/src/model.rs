@@ -6,6 +6,7 @@
 
 use crate::acked::Acked;
 use crate::acks::{Acks, Terms};
+use crate::around::AroundWaits;
 use crate::chunk::Pool;
 use crate::clock::{Clock, TestClock};
 use crate::config::{DeliveryMode, Limits, Overflow, WhenFull};
@@ -85,6 +86,7 @@ impl World {
             clock: Clock::from(&clock),
             generation: Generation,
             alarms: Alarms,
+            around_waits: AroundWaits::default(),
         };
         Self { engine: Arc::new(engine), partition: Partition::new(0, 0, topic), clock, routing }
     }

@@ -1,6 +1,7 @@
 //! What the models have in place of [`publisher`](crate::publisher): of what a broker has, that part
 //! of which acknowledgements know.
 
+use crate::around::AroundWaits;
 use crate::clock::Clock;
 use crate::error::PublishError;
 use crate::inbox::Inbox;
@@ -16,6 +17,7 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     pub(crate) generation: Generation,
     pub(crate) alarms: Alarms,
+    pub(crate) around_waits: AroundWaits,
 }
 
 /// A process that does not fork.
@@ -41,10 +43,10 @@ impl Alarms {
 pub(crate) enum Topic {}
 
 impl Topic {
-    pub(crate) fn publish_system(
+    pub(crate) fn publish_again(
         &self,
-        _: NewMessage<'_>,
-        _: Duration,
+        _: &NewMessage<'_>,
+        _: Option<Duration>,
     ) -> Result<(), PublishError> {
         match *self {}
     }

@@ -150,6 +150,10 @@ impl Fs for Disk {
         Ok(())
     }
 
+    fn disk_bytes(&self) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
+
     fn lock(&self, _: &Path) -> io::Result<Box<dyn FsLock>> {
         unreachable!("a log locks nothing")
     }
