@@ -9,7 +9,7 @@ use crate::lease::{AckId, Leased};
 use crate::ledger::Grant;
 use crate::message::{Context, Message, Record};
 use crate::publisher::Engine;
-use crate::sync::{Arc, Ordering};
+use crate::sync::{Ordering, PlainArc as Arc};
 
 /// See the module's head.
 #[derive(Debug)]

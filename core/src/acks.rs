@@ -20,9 +20,9 @@ use crate::ledger::{Grant, Ledger, Position, Stale};
 use crate::message::Record;
 use crate::outage::Outage;
 use crate::publisher::{Engine, Topic, stable_hash};
-use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::sync::{Arc, AtomicU64, Mutex, MutexGuard, Ordering};
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
 
 /// The least and the most that a lease can be given for.

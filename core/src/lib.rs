@@ -27,18 +27,15 @@
     )
 )]
 
-#[cfg(not(slipring_loom))]
 mod acked;
 #[cfg(not(slipring_loom))]
 mod acker;
-#[cfg(not(slipring_loom))]
 mod acks;
 mod agenda;
 #[cfg(not(slipring_loom))]
 mod alarm;
 #[cfg(not(slipring_loom))]
 mod archive;
-#[cfg(not(slipring_loom))]
 mod around;
 #[cfg_attr(slipring_loom, path = "backing_none.rs")]
 mod backing;
@@ -52,7 +49,6 @@ mod chunk;
 mod clock;
 mod config;
 mod contain;
-#[cfg(not(slipring_loom))]
 mod dead_letter;
 mod dedup;
 mod dedup_window;
@@ -94,7 +90,6 @@ mod metrics;
 mod model;
 mod once;
 mod origin;
-#[cfg(not(slipring_loom))]
 mod outage;
 mod outcome;
 mod overlay;
@@ -103,7 +98,7 @@ mod partition;
 mod path;
 mod pin;
 mod prefetch;
-#[cfg(not(slipring_loom))]
+#[cfg_attr(slipring_loom, path = "publisher_none.rs")]
 mod publisher;
 mod queue;
 #[cfg(not(slipring_loom))]
@@ -123,17 +118,7 @@ mod settled;
 mod shard;
 mod slab;
 mod snapshot;
-#[cfg(not(slipring_loom))]
 pub mod store;
-/// Of the store, the models have the group commit alone.
-#[cfg(slipring_loom)]
-pub mod store {
-    mod commit;
-    /// For the models.
-    pub mod internals {
-        pub use super::commit::{Commit, Mark};
-    }
-}
 #[cfg(not(slipring_loom))]
 mod subscribe;
 #[cfg(not(slipring_loom))]

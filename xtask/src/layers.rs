@@ -40,7 +40,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
     &["partition.rs", "followers.rs", "waits.rs", "outcome.rs", "errands.rs"],
     &["shard.rs", "receipt.rs"],
     &["once.rs", "sequencer.rs", "alarm.rs", "keeper.rs"],
-    &["publisher.rs", "breaker.rs", "handler_error.rs"],
+    &["publisher.rs", "publisher_none.rs", "breaker.rs", "handler_error.rs"],
     &["dead_letter.rs", "ticket.rs"],
     &["acks.rs"],
     &["acked.rs", "acker.rs"],
