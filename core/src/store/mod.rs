@@ -193,12 +193,15 @@ pub trait MessageStore: fmt::Debug + Send + Sync {
     fn append(&self, shard: usize, group: &Group<'_>) -> Result<(), StoreError>;
 
     /// Blocks until what is below the sequence `upto` may be acknowledged, as the store's policy
-    /// has it. Callers who wait at the same time wait together.
+    /// has it: by default, until it is [synced](Self::sync). Callers who wait at the same time wait
+    /// together.
     ///
     /// # Errors
     ///
     /// [`StoreError::Poisoned`]: whether it is stored is not known.
-    fn commit(&self, shard: usize, upto: u64) -> Result<(), StoreError>;
+    fn commit(&self, shard: usize, upto: u64) -> Result<(), StoreError> {
+        self.sync(shard, upto).map(drop)
+    }
 
     /// Blocks until what is below the sequence `upto` survives a power cut, if the medium can do
     /// that, and says how far it is. An `upto` above the end means the end.
