@@ -5,12 +5,9 @@
 //! dead letter is stored between two uses of the lock, while its message is leased to nobody but
 //! whoever stores it.
 
-use crate::backing::{Recall, Recalled};
 use crate::backoff::Backoff;
-use crate::clock::whole_ms;
-use crate::config::DEFAULT_OUTSTANDING;
-use crate::dead_letter::{self, Source};
-use crate::error::{AckError, PublishError, StoreFault};
+use crate::dead_letter::{self, DeadLetterTopic, Source};
+use crate::error::{AckError, StoreFault};
 use crate::handled::Handled;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::is_inside_filter;
@@ -18,16 +15,14 @@ use crate::lane::Lane;
 use crate::lease::{AckId, Settle};
 use crate::ledger::{Grant, Ledger, Position, Stale};
 use crate::message::Record;
-use crate::publisher::{Engine, Topic, stable_hash};
-use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::publisher::{Engine, stable_hash};
+use crate::suspects::Suspects;
+use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering};
+use crate::tally::AckFigures;
+use crate::terms::{LEASE_MAX, LEASE_MIN, Terms, in_range};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-
-/// The least and the most that a lease can be given for.
-pub(crate) const LEASE_MIN: Duration = Duration::from_millis(10);
-/// See [`LEASE_MIN`].
-pub(crate) const LEASE_MAX: Duration = Duration::from_secs(600);
 
 /// How long a message that cannot be read waits for another attempt at that.
 const UNREADABLE: Duration = Duration::from_secs(1);
@@ -41,60 +36,23 @@ const WINDOW: u64 = 1 << 23;
 /// A lease that does not end: what a handler has is not given to anybody else.
 const FOR_EVER: Duration = Duration::MAX;
 
-/// How messages are delivered again.
-#[derive(Debug, Clone)]
-pub(crate) struct Terms {
-    pub(crate) visibility: Duration,
-    pub(crate) max_attempts: u32,
-    pub(crate) backoff: Backoff,
-    pub(crate) max_outstanding: usize,
-    /// Whether later messages of an ordering key wait for one that has failed.
-    pub(crate) keys_wait: bool,
-    /// Whether what is settled outlives the process.
-    pub(crate) is_durable: bool,
-}
-
-impl Default for Terms {
-    fn default() -> Self {
-        Self {
-            visibility: Duration::from_secs(10),
-            max_attempts: 5,
-            backoff: Backoff::default(),
-            max_outstanding: DEFAULT_OUTSTANDING,
-            keys_wait: true,
-            is_durable: false,
-        }
-    }
-}
-
-/// The topic for dead letters, created if need be.
-pub(crate) type DeadLetterTopic = dyn Fn() -> Result<Topic, PublishError> + Send + Sync;
-
 /// See the module's head.
 pub(crate) struct Acks {
     pub(crate) inbox: Arc<Inbox>,
     engine: Arc<Engine>,
     pub(crate) terms: Terms,
-    pub(crate) dead_letters: Arc<DeadLetterTopic>,
+    pub(crate) dead_letters: DeadLetterTopic,
     state: Mutex<State>,
     /// How far a handler has come with a run of messages that the ledger does not know of yet: the
     /// shard above [`RUN_SHARD`], and the sequence behind the last one. 0 if there is no such run.
     run: AtomicU64,
+    /// Whether some of what comes may be suspects.
+    has_suspects: AtomicBool,
     pub(crate) figures: AckFigures,
 }
 
 /// The bits of a run's sequence; those above are its shard.
 const RUN_SHARD: u32 = 56;
-
-/// Counted by whoever does it.
-#[derive(Debug, Default)]
-pub(crate) struct AckFigures {
-    pub(crate) acked: AtomicU64,
-    pub(crate) redelivered: AtomicU64,
-    pub(crate) dead_lettered: AtomicU64,
-    /// Expired from the log unsettled, after they had been delivered.
-    pub(crate) expired_leases: AtomicU64,
-}
 
 fn count(figure: &AtomicU64, count: u64) {
     // Relaxed: a figure that orders nothing.
@@ -109,8 +67,11 @@ struct State {
     incarnation: u16,
     /// Another inbox goes on.
     is_over: bool,
+    /// What is settled has been written down for the last time.
+    is_sealed: bool,
     /// What is settled, or how often something was delivered, since that was last asked.
     has_changed: bool,
+    suspects: Option<Suspects>,
     /// Nothing could be delivered once before something was settled.
     was_full: bool,
     /// The alarm that is set.
@@ -128,8 +89,8 @@ impl fmt::Debug for Acks {
 /// What a consumer is to do next about what it has taken before.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Due {
-    /// Deliver this again.
-    Again(AckId, Grant),
+    /// Deliver this again; with `asks_key`, if its [key](Acks::tell_key) allows that.
+    Again { id: AckId, grant: Grant, asks_key: bool },
     /// Tell that so many expired unsettled.
     Lost(u64),
     /// Take one that was not taken before.
@@ -143,29 +104,36 @@ impl Acks {
         inbox: Arc<Inbox>,
         engine: Arc<Engine>,
         terms: Terms,
-        dead_letters: Arc<DeadLetterTopic>,
+        dead_letters: DeadLetterTopic,
     ) -> Self {
         let state = State {
             ledgers: (0..engine.shards.len()).map(|_| None).collect(),
             incarnation: 0,
             is_over: false,
+            is_sealed: false,
             has_changed: false,
+            suspects: None,
             was_full: false,
             alarm: None,
             random: inbox.id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ engine.context.store | 1,
         };
         let (state, figures) = (Mutex::new(state), AckFigures::default());
-        Self { inbox, engine, terms, dead_letters, state, run: AtomicU64::new(0), figures }
+        let (run, has_suspects) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { inbox, engine, terms, dead_letters, state, run, has_suspects, figures }
     }
 
     /// Those of the same subscription for its next inbox, after a [hand-over](Self::hand_over).
     /// Nothing is leased: what was is due. With `forget` nothing is unsettled either.
     pub(crate) fn succeed_to(&self, inbox: Arc<Inbox>, left: HandOver, forget: bool) -> Self {
-        let (engine, dead_letters) = (Arc::clone(&self.engine), Arc::clone(&self.dead_letters));
+        let (engine, dead_letters) = (Arc::clone(&self.engine), self.dead_letters.clone());
         let next = Self::new(inbox, engine, self.terms.clone(), dead_letters);
         {
             let mut state = next.lock();
             state.incarnation = left.incarnation.wrapping_add(1);
+            // What the one before has settled last may not be noted yet.
+            state.has_changed = true;
+            next.has_suspects.store(left.suspects.is_some(), Ordering::Relaxed);
+            state.suspects = left.suspects;
             if !forget {
                 state.ledgers = left.ledgers;
                 state.ledgers.iter_mut().flatten().for_each(Ledger::expire_all);
@@ -193,11 +161,9 @@ impl Acks {
         self.engine.clock.now()
     }
 
-    /// What ack ids of an incarnation have in common: store, subscription, incarnation.
+    /// What ack ids of an incarnation have in common.
     fn epoch(&self, incarnation: u16) -> u64 {
-        const PART: u64 = (1 << 24) - 1;
-        let of_store = (self.engine.context.store & PART) << 40;
-        of_store | (self.inbox.number & PART) << 16 | u64::from(incarnation)
+        AckId::epoch_of(self.engine.context.store, self.inbox.number, incarnation)
     }
 
     /// The ordering key of `record`, as ledgers know it.
@@ -205,7 +171,7 @@ impl Acks {
         match record.key() {
             Some(key) if self.terms.keys_wait => {
                 let hash = stable_hash(key.as_bytes()) ^ u64::from(record.partition()) << 32;
-                ((hash ^ hash >> 32) as u32).max(1)
+                ((hash ^ hash >> 32) as u32).clamp(1, u32::MAX - 1)
             }
             _ => 0,
         }
@@ -216,13 +182,20 @@ impl Acks {
         let now = self.now();
         let until = self.lease_end(now, to_handler);
         let mut state = self.lock();
+        if state.is_sealed {
+            return Due::Full;
+        }
         let most = state.most_leased(shard, &self.terms);
         if let (Some(ledger), Some(lane)) = (state.ledgers[shard].as_mut(), self.inbox.lane(shard))
             && let Some(due) = self.due_of(ledger, lane, now, until, most)
         {
             state.has_changed = true;
             return match due {
-                Ok(grant) => Due::Again(self.id(&state, shard, grant), grant),
+                Ok(grant) => {
+                    let ledger = state.ledgers[shard].as_ref();
+                    let asks_key = ledger.is_some_and(|ledger| ledger.asks_key(grant.sequence));
+                    Due::Again { id: self.id(&state, shard, grant), grant, asks_key }
+                }
                 Err(lost) => Due::Lost(lost),
             };
         }
@@ -286,7 +259,58 @@ impl Acks {
         let sequence = sequence_after(ledger.next(), record);
         let grant = ledger.lease(sequence, key, until);
         lane.note_unsettled(ledger.oldest());
-        grant.map(|grant| (self.id(&state, shard, grant), grant))
+        let grant = grant?;
+        let id = self.id(&state, shard, grant);
+        self.note_suspects(state, Some((shard, grant)));
+        Some((id, grant))
+    }
+
+    /// The message that was due is `record`. False if it must wait for an earlier one of its key.
+    pub(crate) fn tell_key(&self, shard: usize, grant: Grant, record: Record<'_>) -> bool {
+        let key = self.key(record);
+        let mut state = self.lock();
+        state.ledgers[shard].as_mut().is_some_and(|ledger| ledger.tell_key(grant, key))
+    }
+
+    /// A message that was due is about to be handed over.
+    pub(crate) fn begin_again(&self, shard: usize, grant: Grant) {
+        // Relaxed: as below.
+        if self.has_suspects.load(Ordering::Relaxed) {
+            self.note_suspects(self.lock(), Some((shard, grant)));
+        }
+    }
+
+    /// Notes the delivery that is about to be made, and what was settled, as far as it is of suspects.
+    #[inline]
+    fn note_suspects(&self, mut state: MutexGuard<'_, State>, delivery: Option<(usize, Grant)>) {
+        // Relaxed: changed with the lock.
+        if !self.has_suspects.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(suspects) = &mut state.suspects else { return };
+        let (notes, archive) = (suspects.take_notes(delivery), Arc::clone(&suspects.archive));
+        self.has_suspects.store(state.check_suspects(), Ordering::Relaxed);
+        drop(state);
+        if notes.is_empty() {
+            return;
+        }
+        // Nobody gives it another place meanwhile, to which this would not belong.
+        let _moving = archive.moving();
+        let number = self.inbox.number;
+        if !self.lock().is_over
+            && let Err(fault) = archive.note_at_once(number, notes)
+        {
+            // A directory that cannot be written to keeps nobody from what can be read.
+            tracing::warn!(subscription = number, %fault, "a suspect is not noted in time");
+        }
+    }
+
+    /// Whether a process may have died of the message that `id` names: then no other is handed over
+    /// together with it.
+    pub(crate) fn suspects(&self, id: AckId) -> bool {
+        let has = |suspects: &Suspects| suspects.has(usize::from(id.shard), id.sequence);
+        // Relaxed: as above.
+        self.has_suspects.load(Ordering::Relaxed) && self.lock().suspects.as_ref().is_some_and(has)
     }
 
     /// The consumer has found nothing more below `head` of `shard`.
@@ -314,6 +338,11 @@ impl Acks {
         Some(positions)
     }
 
+    /// Nothing is handed over or settled from now on: it could not be noted.
+    pub(crate) fn seal(&self) {
+        self.lock().is_sealed = true;
+    }
+
     /// A handler has succeeded with all from `shard` below `next` of a run that is told later.
     #[inline]
     pub(crate) fn note_run(&self, shard: usize, next: u64) {
@@ -323,26 +352,16 @@ impl Acks {
     }
 
     /// Goes on from `positions`, by shard, in the `epoch`-th process that has the subscription.
-    pub(crate) fn restore(&self, positions: Vec<Position>, epoch: u32) {
-        let ledgers = positions.into_iter().enumerate().map(|(shard, position)| {
-            let log = &self.engine.shards[shard].log;
-            let mut recalled = Recalled::default();
-            // As far as messages were taken before; a hint.
-            let end = log.low();
-            Some(Ledger::restored(position, |sequence| {
-                let Some(backing) = log.backing().filter(|_| self.terms.keys_wait) else {
-                    return 0;
-                };
-                match recalled.take(backing, sequence, end) {
-                    Ok(Recall::Record(record)) => self.key(record.record()),
-                    // It will be found missing, or unreadable, when it is delivered.
-                    _ => 0,
-                }
-            }))
-        });
+    /// Of the messages that are left, `suspects` are handed over with care.
+    pub(crate) fn restore(&self, positions: Vec<Position>, epoch: u32, suspects: Option<Suspects>) {
+        let keys_wait = self.terms.keys_wait;
+        let ledgers = positions.into_iter();
+        let ledgers = ledgers.map(|position| Some(Ledger::restored(position, keys_wait)));
         let ledgers = ledgers.collect();
         let mut state = self.lock();
         state.ledgers = ledgers;
+        state.suspects = suspects;
+        self.has_suspects.store(state.check_suspects(), Ordering::Relaxed);
         state.incarnation = (epoch as u16).wrapping_mul(INCARNATIONS);
     }
 
@@ -387,7 +406,15 @@ impl Acks {
 
     /// Whether nothing is unsettled.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.lock().ledgers.iter().flatten().all(Ledger::is_quiet)
+        self.lock().is_quiet()
+    }
+
+    /// The same, and nobody need be asked about the message that comes next either.
+    pub(crate) fn is_carefree(&self) -> bool {
+        let mut state = self.lock();
+        // Relaxed: changed with the lock.
+        let has_suspects = self.has_suspects.load(Ordering::Relaxed) && state.check_suspects();
+        state.is_quiet() && !has_suspects
     }
 
     /// When something is due next.
@@ -427,7 +454,15 @@ impl Acks {
 
     /// The message of a lease is settled, whatever has become of the lease.
     pub(crate) fn settle(&self, shard: usize, sequence: u64) -> bool {
-        self.change(shard, |ledger| ledger.settle(sequence).then_some(()).ok_or(Stale)).is_ok()
+        let settled =
+            self.change(shard, |ledger| ledger.settle(sequence).then_some(()).ok_or(Stale));
+        // Relaxed: changed with the lock.
+        if settled.is_ok() && self.has_suspects.load(Ordering::Relaxed) {
+            let mut state = self.lock();
+            state.suspects.iter_mut().for_each(|suspects| suspects.settle(shard, sequence));
+            self.note_suspects(state, None);
+        }
+        settled.is_ok()
     }
 
     /// A message that was taken has expired. False if that was known.
@@ -486,7 +521,7 @@ impl Acks {
         };
         let subscription = dead_letter::subscription_name(&self.inbox);
         let source = Source { subscription: &subscription, attempts: grant.attempt, reason };
-        let topic = (self.dead_letters)().map_err(AckError::DeadLetter)?;
+        let topic = (self.dead_letters.open)().map_err(AckError::DeadLetter)?;
         dead_letter::store(&topic, &message.view(), source).map_err(AckError::DeadLetter)?;
         self.settle(shard, grant.sequence);
         count(&self.figures.dead_lettered, 1);
@@ -531,6 +566,9 @@ impl Acks {
         change: impl FnOnce(&mut Ledger) -> Result<(), Stale>,
     ) -> Result<(), AckError> {
         let mut state = self.lock();
+        if state.is_sealed {
+            return Err(AckError::Closed);
+        }
         let had_room = state.has_room(&self.terms);
         let (Some(ledger), Some(lane)) = (state.ledgers[shard].as_mut(), self.inbox.lane(shard))
         else {
@@ -570,9 +608,9 @@ impl Acks {
     /// incarnation is stale.
     fn check(&self, id: AckId) -> Result<(), AckError> {
         self.check_caller()?;
-        let (incarnation, is_over) = {
+        let (incarnation, is_over, is_sealed) = {
             let state = self.lock();
-            (state.incarnation, state.is_over)
+            (state.incarnation, state.is_over, state.is_sealed)
         };
         let ours = self.epoch(incarnation);
         if id.epoch >> 16 != ours >> 16 || usize::from(id.shard) >= self.engine.shards.len() {
@@ -580,6 +618,9 @@ impl Acks {
         }
         if is_over {
             return Err(AckError::Stale);
+        }
+        if is_sealed {
+            return Err(AckError::Closed);
         }
         if self.inbox.state() == InboxState::Ended {
             return Err(AckError::Ended);
@@ -604,7 +645,7 @@ impl Acks {
         state.is_over = true;
         let shards = state.ledgers.len();
         let ledgers = std::mem::replace(&mut state.ledgers, (0..shards).map(|_| None).collect());
-        HandOver { ledgers, incarnation: state.incarnation }
+        HandOver { ledgers, incarnation: state.incarnation, suspects: state.suspects.take() }
     }
 }
 
@@ -613,11 +654,33 @@ impl Acks {
 pub(crate) struct HandOver {
     pub(crate) ledgers: Box<[Option<Ledger>]>,
     incarnation: u16,
+    suspects: Option<Suspects>,
 }
 
 impl State {
+    /// Whether a suspect is left that is not settled; if not, none is one any more.
+    fn check_suspects(&mut self) -> bool {
+        let Some(suspects) = &self.suspects else { return false };
+        let mut ledgers = self.ledgers.iter().enumerate();
+        let is_left = suspects.has_to_note()
+            || ledgers.any(|(shard, ledger)| {
+                ledger.as_ref().is_some_and(|ledger| suspects.has(shard, ledger.floor()))
+            });
+        if !is_left {
+            self.suspects = None;
+        }
+        is_left
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.ledgers.iter().flatten().all(Ledger::is_quiet)
+    }
+
     fn has_room(&self, terms: &Terms) -> bool {
-        !self.is_over && self.leased() < terms.max_outstanding && !self.is_stretched()
+        !self.is_over
+            && !self.is_sealed
+            && self.leased() < terms.max_outstanding
+            && !self.is_stretched()
     }
 
     /// Whether so much is settled behind a message that is not, that more could not be noted.
@@ -642,6 +705,9 @@ impl State {
     }
 
     fn next_due(&self, terms: &Terms) -> Option<Duration> {
+        if self.is_sealed {
+            return None;
+        }
         (0..self.ledgers.len()).filter_map(|shard| self.next_due_of(shard, terms)).min()
     }
 
@@ -692,6 +758,7 @@ impl Acks {
         let mut state = self.lock();
         let ours = self.epoch(state.incarnation);
         let is_over = state.is_over || is_ended;
+        let is_sealed = state.is_sealed;
         let had_room = state.has_room(&self.terms);
         let sequence_at = |at: usize, shard: u16| {
             ids.get(at).filter(|id| id.shard == shard).map(|id| id.sequence)
@@ -706,8 +773,14 @@ impl Acks {
                 return Ok(false);
             };
             ledger.expect(sequence_at(at + NEAR, id.shard), sequence_at(at + FAR, id.shard));
+            if is_sealed && !is_over {
+                return Err(AckError::Closed);
+            }
             let is_settled = !is_over && ledger.ack(id.sequence, id.generation);
             settled += u64::from(is_settled);
+            if let Some(suspects) = state.suspects.as_mut().filter(|_| is_settled) {
+                suspects.settle(shard, id.sequence);
+            }
             Ok(is_settled)
         };
         ids.iter().enumerate().for_each(|(at, id)| told(ack(at, id)));
@@ -719,6 +792,10 @@ impl Acks {
         }
         let due = state.next_due(&self.terms);
         self.changed(state, had_room, due);
+        // Relaxed: changed with the lock.
+        if self.has_suspects.load(Ordering::Relaxed) {
+            self.note_suspects(self.lock(), None);
+        }
     }
 }
 
@@ -747,12 +824,4 @@ impl Settle for Acks {
         let until = now.saturating_add(by);
         self.change(shard, |ledger| ledger.extend(sequence, generation, now, until))
     }
-}
-
-fn in_range(time: Duration, min: Duration, max: Duration) -> Result<(), AckError> {
-    if (min..=max).contains(&time) {
-        return Ok(());
-    }
-    let (requested_ms, min_ms, max_ms) = (whole_ms(time), whole_ms(min), whole_ms(max));
-    Err(AckError::OutOfRange { requested_ms, min_ms, max_ms })
 }

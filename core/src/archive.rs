@@ -19,7 +19,7 @@ use crate::store::cursor::{
     Cursor, CursorChange, CursorDelta, CursorKey, MAX_ATTEMPTS, MAX_WINDOW,
 };
 use crate::store::cursor_journal::{
-    CursorJournal, IfDamaged, IfMissing, JournalError, JournalOptions,
+    CursorJournal, IfDamaged, IfMissing, JournalError, JournalOptions, Staged,
 };
 use crate::store::meta::{Change, Contents, NextIds, SubscriptionRecord, TopicRecord};
 use crate::store::meta_db::{MetaError, Metadata};
@@ -43,6 +43,8 @@ pub(crate) struct Archive {
     pub(crate) store: Arc<dyn MessageStore>,
     metadata: Metadata,
     journal: CursorJournal,
+    /// Whether the process before has come to its end in order.
+    pub(crate) was_closed: bool,
     /// Held by whoever moves cursors elsewhere than on, and while they are moved on. Taken before
     /// the control mutex.
     moving: Mutex<()>,
@@ -103,6 +105,7 @@ impl Archive {
             store,
             metadata,
             journal,
+            was_closed: report.was_closed,
             moving: Mutex::default(),
             retained_at: Mutex::default(),
             lock: Mutex::new(lock),
@@ -254,6 +257,25 @@ impl Archive {
         self.journal.stage(key, &change).map(drop).map_err(|error| told(error.into()))
     }
 
+    /// Notes more of a subscription, by shard; given to the operating system when it returns.
+    pub(crate) fn note_at_once(
+        &self,
+        subscription: u64,
+        notes: impl IntoIterator<Item = (usize, CursorDelta)>,
+    ) -> Result<(), StoreFault> {
+        let mut noted = Ok(Staged::default());
+        for (shard, delta) in notes {
+            let key = CursorKey { subscription, shard: shard as u32 };
+            match self.journal.stage(key, &CursorChange::Advance(delta)) {
+                // There is no such cursor any more, or it has no place for it.
+                Err(JournalError::Refused(_)) => {}
+                staged => noted = noted.and(staged),
+            }
+        }
+        let noted = noted.and_then(|staged| self.journal.write(staged));
+        noted.map_err(|error| told(error.into()))
+    }
+
     /// The dead letters that have been cleared, by partition.
     pub(crate) fn cleared(&self) -> impl Iterator<Item = (u32, Position)> {
         let cursors = self.journal.cursors().into_iter();
@@ -290,11 +312,13 @@ impl Archive {
         written.map_err(|error| told(error.into()))
     }
 
-    /// Makes everything durable and takes no more.
-    pub(crate) fn close(&self) -> Result<(), StoreFault> {
+    /// Makes everything durable and takes no more. Without `is_end` somebody still has messages, and
+    /// the next opening takes it for a crash.
+    pub(crate) fn close(&self, is_end: bool) -> Result<(), StoreFault> {
         // Both, also when one fails.
         let stored = self.store.close();
-        let noted = self.journal.close().map_err(StoreError::from);
+        let noted = if is_end { self.journal.close() } else { self.journal.stop() };
+        let noted = noted.map_err(StoreError::from);
         self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
         stored.and(noted).map_err(told)
     }

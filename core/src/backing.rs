@@ -6,6 +6,7 @@
 
 use crate::chunk::{CHUNK_BYTES, FIRST_RECORD, Pool};
 use crate::error::StoreFault;
+use crate::interest::Interest;
 use crate::kept::KeptRecord;
 use crate::message::{Context, Message, OwnedMessage};
 use crate::store::{Group, MessageStore, Records, StoreError, StoredRecord};
@@ -36,6 +37,8 @@ pub(crate) struct Recalled {
     /// How much of that was there, and is not any more. Sequences that a crash has left unused were
     /// nobody's.
     lost: u64,
+    /// What is [left](Self::leave) from this sequence on is all there is.
+    left_at: Option<u64>,
     buffer: Records,
 }
 
@@ -72,6 +75,19 @@ impl Backing {
         self.low.fetch_max(low, Ordering::Relaxed);
     }
 
+    /// How many messages of topics that `interest` wants have ever been removed: among any that are
+    /// gone, there are no more of them.
+    pub(crate) fn most_removed(&self, interest: &Interest, context: &Context) -> u64 {
+        let Ok(partitions) = self.store.partitions(self.shard) else { return u64::MAX };
+        let wanted = partitions.iter().filter(|bounds| {
+            let entry = context.partitions.get(bounds.partition as usize);
+            entry.is_some_and(|entry| {
+                !entry.deleted.load(Ordering::Relaxed) && interest.matches_topic(&entry.topic)
+            })
+        });
+        wanted.map(|bounds| bounds.low).sum()
+    }
+
     /// Stores the records in `bytes`, the first of which has the sequence `base_sequence`.
     pub(crate) fn append(&self, base_sequence: u64, bytes: &[u8]) -> Result<(), StoreFault> {
         let group = Group { base_sequence, parts: &[bytes] };
@@ -92,8 +108,9 @@ impl Backing {
         sequences: Range<u64>,
         into: &mut Recalled,
     ) -> Result<(), StoreFault> {
-        let Recalled { ready, next, lost, buffer } = into;
+        let Recalled { ready, next, lost, left_at, buffer } = into;
         ready.clear();
+        *left_at = None;
         *lost = 0;
         let Range { start, end } = sequences;
         let behind = match self.store.read(self.shard, sequences, CHUNK_ROOM, buffer) {
@@ -126,13 +143,15 @@ impl Backing {
         Ok(())
     }
 
-    /// The messages of a partition, from the oldest on. Ends early where they cannot be read.
+    /// The messages of a partition with these offsets, in order. A few chunks of them are in memory at
+    /// a time. Ends early where they cannot be read.
     pub(crate) fn messages_of<'a>(
         &'a self,
         partition: u32,
+        offsets: Range<u64>,
         context: &'a Arc<Context>,
     ) -> impl Iterator<Item = OwnedMessage> + 'a {
-        let (mut next, mut recalled) = (0, Recalled::default());
+        let (mut next, mut recalled) = (offsets.start, Recalled::default());
         std::iter::from_fn(move || {
             loop {
                 if let Some((_, kept)) = recalled.ready.pop_front() {
@@ -140,7 +159,10 @@ impl Backing {
                     return Some(message.keep());
                 }
                 let Recalled { ready, buffer, .. } = &mut recalled;
-                let offsets = next..u64::MAX;
+                if next >= offsets.end {
+                    return None;
+                }
+                let offsets = next..offsets.end;
                 let read =
                     self.store.read_partition(self.shard, partition, offsets, CHUNK_ROOM, buffer);
                 match read {
@@ -218,6 +240,7 @@ impl Recalled {
         sequence: u64,
         end: u64,
     ) -> Result<Recall, StoreFault> {
+        self.left_at = None;
         while self.ready.front().is_some_and(|(first, _)| *first < sequence) {
             self.ready.pop_front();
         }
@@ -236,6 +259,17 @@ impl Recalled {
 
     /// All that was read, where to read on, and how much before that has been lost.
     pub(crate) fn take_all(&mut self) -> (VecDeque<(u64, KeptRecord)>, u64, u64) {
-        (std::mem::take(&mut self.ready), self.next, self.lost)
+        (std::mem::take(&mut self.ready), self.next, std::mem::take(&mut self.lost))
+    }
+
+    /// Gives back what was taken and not used: all there is from the first of `records` to `next`.
+    pub(crate) fn leave(&mut self, records: VecDeque<(u64, KeptRecord)>, next: u64) {
+        self.left_at = records.front().map(|(first, _)| *first);
+        (self.ready, self.next) = (records, next);
+    }
+
+    /// Whether what was left begins at `sequence`, and nothing else was read since.
+    pub(crate) fn is_left_at(&self, sequence: u64) -> bool {
+        self.left_at == Some(sequence)
     }
 }

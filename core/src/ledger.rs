@@ -32,6 +32,9 @@ const DUE: usize = 1;
 /// The lists of the wheel follow.
 const WHEEL: usize = 2;
 
+/// The key of a message that has not been read since it was [restored](Ledger::restored).
+const UNREAD: u32 = u32::MAX;
+
 /// Leases that one call moves along the wheel at most.
 const MOVES: usize = 10_000;
 
@@ -47,6 +50,8 @@ pub struct Ledger {
     /// Ordering keys of which a message has failed and is not settled.
     keys: HashMap<u32, Key>,
     leased: usize,
+    /// Whether keys may have to be [told](Self::tell_key).
+    asks_keys: bool,
 }
 
 /// An ordering key that is stopped: the sequences of its messages.
@@ -107,31 +112,60 @@ impl Ledger {
             wheel: Wheel::default(),
             keys: HashMap::new(),
             leased: 0,
+            asks_keys: false,
         }
     }
 
     /// The ledger that had this [position](Self::position): what was not settled is due, in order.
-    /// `key` tells the ordering keys of those messages, in order.
-    pub fn restored(position: Position, mut key: impl FnMut(u64) -> u32) -> Self {
+    /// With `has_keys`, the ordering key of each is to be [told](Self::tell_key) when it is leased
+    /// the first time: nothing need be read before.
+    pub fn restored(position: Position, has_keys: bool) -> Self {
         let Position { floor, settled, attempts } = position;
         let mut ledger = Self::new(floor);
         ledger.settled = Settled::with(floor, settled);
         let tried = attempts.last_key_value().map_or(floor, |(last, _)| last + 1);
         ledger.next = ledger.settled.end().max(tried);
-        for sequence in ledger.floor()..ledger.next {
-            if ledger.settled.contains(sequence) {
-                continue;
-            }
-            let mut lease = Lease::new(sequence, key(sequence), LeaseState::Waiting);
+        ledger.asks_keys = has_keys;
+        let mut attempts = attempts.into_iter().peekable();
+        for sequence in &ledger.settled.missing(ledger.next) {
+            let key = if has_keys { UNREAD } else { 0 };
+            let mut lease = Lease::new(sequence, key, LeaseState::Waiting);
             lease.generation = 0;
-            lease.attempts = attempts.get(&sequence).map_or(0, |next| next.saturating_sub(1));
+            while attempts.next_if(|(tried, _)| *tried < sequence).is_some() {}
+            if let Some((_, next)) = attempts.next_if(|(tried, _)| *tried == sequence) {
+                lease.attempts = next.saturating_sub(1);
+            }
             let slot = ledger.insert(lease);
             ledger.slab.append(DUE, slot);
-            if lease.attempts > 0 {
-                ledger.fail(lease.key, sequence);
-            }
         }
         ledger
+    }
+
+    /// Whether the ordering key of the message at `sequence`, which has just been leased, is to be
+    /// [told](Self::tell_key).
+    pub fn asks_key(&self, sequence: u64) -> bool {
+        let is_unread = |slot| self.slab.get(slot).key == UNREAD;
+        self.asks_keys && self.find(sequence).is_some_and(is_unread)
+    }
+
+    /// Tells the ordering key of the message of `grant`, as [`lease`](Self::lease) has it. False if
+    /// the message must wait for an earlier one of its key: then it was not leased, and is no attempt.
+    pub fn tell_key(&mut self, grant: Grant, key: u32) -> bool {
+        let Some(slot) = self.find(grant.sequence) else { return false };
+        let must_wait = self.must_wait(key, grant.sequence);
+        if grant.attempt > 1 {
+            self.fail(key, grant.sequence);
+        }
+        self.slab.get_mut(slot).key = key;
+        if must_wait {
+            self.unlink(slot);
+            self.leased -= 1;
+            let lease = self.slab.get_mut(slot);
+            lease.state = LeaseState::Held;
+            lease.attempts = lease.attempts.saturating_sub(1);
+            self.hold(key, grant.sequence);
+        }
+        !must_wait
     }
 
     /// What must be known of it for another to go on where it is.
@@ -510,7 +544,7 @@ impl Ledger {
     }
 
     fn must_wait(&self, key: u32, sequence: u64) -> bool {
-        key != 0
+        !matches!(key, 0 | UNREAD)
             && !self.keys.is_empty()
             && self.keys.get(&key).is_some_and(|key| key.holds(sequence))
     }
@@ -522,14 +556,14 @@ impl Ledger {
 
     /// Later messages of the key wait from now on.
     fn fail(&mut self, key: u32, sequence: u64) {
-        if key != 0 {
+        if !matches!(key, 0 | UNREAD) {
             self.keys.entry(key).or_default().failed.insert(sequence);
         }
     }
 
     /// The message at `sequence` is settled: those that waited for it alone are due.
     fn free_key(&mut self, key: u32, sequence: u64) {
-        if key == 0 || self.keys.is_empty() {
+        if matches!(key, 0 | UNREAD) || self.keys.is_empty() {
             return;
         }
         let Some(stopped) = self.keys.get_mut(&key) else { return };

@@ -128,9 +128,13 @@ pub mod store {
 mod subscribe;
 #[cfg(not(slipring_loom))]
 mod subscription;
+#[cfg(not(slipring_loom))]
+mod suspects;
 mod sync;
 mod table;
 mod tally;
+#[cfg(not(slipring_loom))]
+mod terms;
 mod threads;
 mod topic;
 mod tree;

@@ -177,6 +177,8 @@ pub struct JournalReport {
     pub torn_bytes: u64,
     /// The copy of a damaged file, of which only the beginning was used.
     pub damaged: Option<PathBuf>,
+    /// Whether the journal was closed, or marked and not used since; also if there was none.
+    pub was_closed: bool,
 }
 
 /// A place in the order of all changes: how many were staged up to there since the journal was
@@ -267,6 +269,7 @@ impl CursorJournal {
             None if options.if_missing == IfMissing::Refuse => return Err(JournalError::Missing),
             None => {
                 make_dir(&*fs, dir)?;
+                report.was_closed = true;
                 BTreeMap::new()
             }
         };
@@ -381,9 +384,24 @@ impl CursorJournal {
     /// See [`JournalError`]; the journal is closed all the same.
     pub fn close(&self) -> Result<(), JournalError> {
         let outcome = self.mark();
+        self.end();
+        outcome
+    }
+
+    /// Commits all, and takes nothing more, but does not mark: to the next opening it was not closed.
+    ///
+    /// # Errors
+    ///
+    /// As [`close`](Self::close).
+    pub fn stop(&self) -> Result<(), JournalError> {
+        let outcome = self.commit(self.last());
+        self.end();
+        outcome
+    }
+
+    fn end(&self) {
         self.lock().is_closed = true;
         self.changed.notify_all();
-        outcome
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -759,7 +777,8 @@ fn read(
         }
         Err(Unusable::Version(what)) => return Err(incompatible(what)),
         Err(Unusable::Damaged) => (BTreeMap::new(), Some(damaged(0, true))),
-        Ok(Decoded { cursors, end, tail, .. }) => {
+        Ok(Decoded { cursors, end, tail, is_marked, .. }) => {
+            report.was_closed = is_marked && tail == Tail::Clean;
             let damage = match tail {
                 Tail::Clean => None,
                 Tail::Torn => {
