@@ -14,6 +14,7 @@ use crate::interest::is_inside_filter;
 use crate::lane::Lane;
 use crate::lease::{AckId, Settle};
 use crate::ledger::{Grant, Ledger, Position, Stale};
+use crate::ledgers::Ledgers;
 use crate::message::Record;
 use crate::publisher::{Engine, stable_hash};
 use crate::suspects::Suspects;
@@ -30,9 +31,6 @@ const UNREADABLE: Duration = Duration::from_secs(1);
 /// Inboxes that a subscription can have had in one process before their numbers come again.
 const INCARNATIONS: u16 = 64;
 
-/// How far the messages that are taken may be ahead of the first one that is not settled.
-const WINDOW: u64 = 1 << 23;
-
 /// A lease that does not end: what a handler has is not given to anybody else.
 const FOR_EVER: Duration = Duration::MAX;
 
@@ -42,7 +40,7 @@ pub(crate) struct Acks {
     engine: Arc<Engine>,
     pub(crate) terms: Terms,
     pub(crate) dead_letters: DeadLetterTopic,
-    state: Mutex<State>,
+    state: Mutex<Ledgers>,
     /// How far a handler has come with a run of messages that the ledger does not know of yet: the
     /// shard above [`RUN_SHARD`], and the sequence behind the last one. 0 if there is no such run.
     run: AtomicU64,
@@ -57,27 +55,6 @@ const RUN_SHARD: u32 = 56;
 fn count(figure: &AtomicU64, count: u64) {
     // Relaxed: a figure that orders nothing.
     figure.fetch_add(count, Ordering::Relaxed);
-}
-
-#[derive(Debug)]
-struct State {
-    /// By shard, from the first message on.
-    ledgers: Box<[Option<Ledger>]>,
-    /// Tells the present ack ids from those of earlier inboxes.
-    incarnation: u16,
-    /// Another inbox goes on.
-    is_over: bool,
-    /// What is settled has been written down for the last time.
-    is_sealed: bool,
-    /// What is settled, or how often something was delivered, since that was last asked.
-    has_changed: bool,
-    suspects: Option<Suspects>,
-    /// Nothing could be delivered once before something was settled.
-    was_full: bool,
-    /// The alarm that is set.
-    alarm: Option<Duration>,
-    /// For jitter: the state of a generator that nobody needs to be unable to guess.
-    random: u64,
 }
 
 impl fmt::Debug for Acks {
@@ -106,8 +83,8 @@ impl Acks {
         terms: Terms,
         dead_letters: DeadLetterTopic,
     ) -> Self {
-        let state = State {
-            ledgers: (0..engine.shards.len()).map(|_| None).collect(),
+        let state = Ledgers {
+            by_shard: (0..engine.shards.len()).map(|_| None).collect(),
             incarnation: 0,
             is_over: false,
             is_sealed: false,
@@ -135,8 +112,8 @@ impl Acks {
             next.has_suspects.store(left.suspects.is_some(), Ordering::Relaxed);
             state.suspects = left.suspects;
             if !forget {
-                state.ledgers = left.ledgers;
-                state.ledgers.iter_mut().flatten().for_each(Ledger::expire_all);
+                state.by_shard = left.ledgers;
+                state.by_shard.iter_mut().flatten().for_each(Ledger::expire_all);
             }
         }
         next
@@ -145,14 +122,14 @@ impl Acks {
     /// Shows the shards what is unsettled, when they know the inbox.
     pub(crate) fn note_unsettled(&self) {
         let state = self.lock();
-        for (shard, ledger) in state.ledgers.iter().enumerate() {
+        for (shard, ledger) in state.by_shard.iter().enumerate() {
             if let (Some(lane), Some(ledger)) = (self.inbox.lane(shard), ledger) {
                 lane.note_unsettled(ledger.oldest());
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Ledgers> {
         // No foreign code runs under this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -186,13 +163,13 @@ impl Acks {
             return Due::Full;
         }
         let most = state.most_leased(shard, &self.terms);
-        if let (Some(ledger), Some(lane)) = (state.ledgers[shard].as_mut(), self.inbox.lane(shard))
+        if let (Some(ledger), Some(lane)) = (state.by_shard[shard].as_mut(), self.inbox.lane(shard))
             && let Some(due) = self.due_of(ledger, lane, now, until, most)
         {
             state.has_changed = true;
             return match due {
                 Ok(grant) => {
-                    let ledger = state.ledgers[shard].as_ref();
+                    let ledger = state.by_shard[shard].as_ref();
                     let asks_key = ledger.is_some_and(|ledger| ledger.asks_key(grant.sequence));
                     Due::Again { id: self.id(&state, shard, grant), grant, asks_key }
                 }
@@ -269,7 +246,7 @@ impl Acks {
     pub(crate) fn tell_key(&self, shard: usize, grant: Grant, record: Record<'_>) -> bool {
         let key = self.key(record);
         let mut state = self.lock();
-        state.ledgers[shard].as_mut().is_some_and(|ledger| ledger.tell_key(grant, key))
+        state.by_shard[shard].as_mut().is_some_and(|ledger| ledger.tell_key(grant, key))
     }
 
     /// A message that was due is about to be handed over.
@@ -282,7 +259,7 @@ impl Acks {
 
     /// Notes the delivery that is about to be made, and what was settled, as far as it is of suspects.
     #[inline]
-    fn note_suspects(&self, mut state: MutexGuard<'_, State>, delivery: Option<(usize, Grant)>) {
+    fn note_suspects(&self, mut state: MutexGuard<'_, Ledgers>, delivery: Option<(usize, Grant)>) {
         // Relaxed: changed with the lock.
         if !self.has_suspects.load(Ordering::Relaxed) {
             return;
@@ -321,13 +298,15 @@ impl Acks {
         }
     }
 
-    /// What is settled of each shard that something has come from; `None` if another inbox goes on.
-    pub(crate) fn positions(&self) -> Option<Vec<Option<Position>>> {
-        let state = self.lock();
+    /// What is settled of each shard that something has come from, with the attempts that have
+    /// changed since this was called before; `None` if another inbox goes on.
+    pub(crate) fn changes(&self) -> Option<Vec<Option<Position>>> {
+        let mut state = self.lock();
         if state.is_over {
             return None;
         }
-        let positions = state.ledgers.iter().map(|ledger| Some(ledger.as_ref()?.position()));
+        let positions =
+            state.by_shard.iter_mut().map(|ledger| ledger.as_mut().map(Ledger::changes));
         let mut positions: Vec<_> = positions.collect();
         // Acquire: what the handler has done for them comes before.
         let run = self.run.load(Ordering::Acquire);
@@ -336,6 +315,13 @@ impl Acks {
             position.floor = position.floor.max(run & ((1 << RUN_SHARD) - 1));
         }
         Some(positions)
+    }
+
+    /// What [`changes`](Self::changes) told of `shard` is not noted, or not all.
+    pub(crate) fn change_all(&self, shard: usize) {
+        let mut state = self.lock();
+        state.has_changed = true;
+        state.by_shard[shard].iter_mut().for_each(Ledger::change_all);
     }
 
     /// Nothing is handed over or settled from now on: it could not be noted.
@@ -359,7 +345,7 @@ impl Acks {
         let ledgers = ledgers.map(|position| Some(Ledger::restored(position, keys_wait)));
         let ledgers = ledgers.collect();
         let mut state = self.lock();
-        state.ledgers = ledgers;
+        state.by_shard = ledgers;
         state.suspects = suspects;
         self.has_suspects.store(state.check_suspects(), Ordering::Relaxed);
         state.incarnation = (epoch as u16).wrapping_mul(INCARNATIONS);
@@ -367,7 +353,7 @@ impl Acks {
 
     /// Where to go on reading each shard, after a [`restore`](Self::restore).
     pub(crate) fn cursors(&self) -> Vec<u64> {
-        self.lock().ledgers.iter().map(|ledger| ledger.as_ref().map_or(0, Ledger::next)).collect()
+        self.lock().by_shard.iter().map(|ledger| ledger.as_ref().map_or(0, Ledger::next)).collect()
     }
 
     /// Whether something was settled since this was last asked.
@@ -442,11 +428,11 @@ impl Acks {
     /// Messages that were taken and are not settled.
     pub(crate) fn unsettled(&self) -> u64 {
         let state = self.lock();
-        state.ledgers.iter().flatten().map(|ledger| ledger.unsettled() as u64).sum()
+        state.by_shard.iter().flatten().map(|ledger| ledger.unsettled() as u64).sum()
     }
 
     /// The id of a lease on a message from `shard`.
-    fn id(&self, state: &State, shard: usize, grant: Grant) -> AckId {
+    fn id(&self, state: &Ledgers, shard: usize, grant: Grant) -> AckId {
         let Grant { sequence, generation, .. } = grant;
         let epoch = self.epoch(state.incarnation);
         AckId { epoch, sequence, generation, shard: shard as u16 }
@@ -570,7 +556,7 @@ impl Acks {
             return Err(AckError::Closed);
         }
         let had_room = state.has_room(&self.terms);
-        let (Some(ledger), Some(lane)) = (state.ledgers[shard].as_mut(), self.inbox.lane(shard))
+        let (Some(ledger), Some(lane)) = (state.by_shard[shard].as_mut(), self.inbox.lane(shard))
         else {
             return Err(AckError::Stale);
         };
@@ -583,7 +569,7 @@ impl Acks {
 
     /// Something was settled or given back: wakes the consumer if there is room now where there was
     /// none before, or something is `due`.
-    fn changed(&self, mut state: MutexGuard<'_, State>, had_room: bool, due: Option<Duration>) {
+    fn changed(&self, mut state: MutexGuard<'_, Ledgers>, had_room: bool, due: Option<Duration>) {
         state.has_changed = true;
         let made_room = !had_room && state.has_room(&self.terms);
         drop(state);
@@ -634,7 +620,7 @@ impl Acks {
         let AckId { sequence, generation, .. } = id;
         let (now, shard) = (self.now(), usize::from(id.shard));
         let state = self.lock();
-        let ledger = state.ledgers[shard].as_ref().ok_or(AckError::Stale)?;
+        let ledger = state.by_shard[shard].as_ref().ok_or(AckError::Stale)?;
         let attempt = ledger.attempts(sequence, generation, now).map_err(|_| AckError::Stale)?;
         Ok((shard, Grant { sequence, generation, attempt }))
     }
@@ -643,8 +629,8 @@ impl Acks {
     pub(crate) fn hand_over(&self) -> HandOver {
         let mut state = self.lock();
         state.is_over = true;
-        let shards = state.ledgers.len();
-        let ledgers = std::mem::replace(&mut state.ledgers, (0..shards).map(|_| None).collect());
+        let shards = state.by_shard.len();
+        let ledgers = std::mem::replace(&mut state.by_shard, (0..shards).map(|_| None).collect());
         HandOver { ledgers, incarnation: state.incarnation, suspects: state.suspects.take() }
     }
 }
@@ -655,81 +641,6 @@ pub(crate) struct HandOver {
     pub(crate) ledgers: Box<[Option<Ledger>]>,
     incarnation: u16,
     suspects: Option<Suspects>,
-}
-
-impl State {
-    /// Whether a suspect is left that is not settled; if not, none is one any more.
-    fn check_suspects(&mut self) -> bool {
-        let Some(suspects) = &self.suspects else { return false };
-        let mut ledgers = self.ledgers.iter().enumerate();
-        let is_left = suspects.has_to_note()
-            || ledgers.any(|(shard, ledger)| {
-                ledger.as_ref().is_some_and(|ledger| suspects.has(shard, ledger.floor()))
-            });
-        if !is_left {
-            self.suspects = None;
-        }
-        is_left
-    }
-
-    fn is_quiet(&self) -> bool {
-        self.ledgers.iter().flatten().all(Ledger::is_quiet)
-    }
-
-    fn has_room(&self, terms: &Terms) -> bool {
-        !self.is_over
-            && !self.is_sealed
-            && self.leased() < terms.max_outstanding
-            && !self.is_stretched()
-    }
-
-    /// Whether so much is settled behind a message that is not, that more could not be noted.
-    fn is_stretched(&self) -> bool {
-        let mut ledgers = self.ledgers.iter().flatten();
-        ledgers.any(|ledger| ledger.next() - ledger.floor() >= WINDOW)
-    }
-
-    fn leased(&self) -> usize {
-        self.ledgers.iter().flatten().map(Ledger::leased).sum()
-    }
-
-    /// Messages from `shard` that may be leased at a time, as others are leased now.
-    fn most_leased(&self, shard: usize, terms: &Terms) -> usize {
-        let leased_here = self.ledgers[shard].as_ref().map_or(0, Ledger::leased);
-        terms.max_outstanding.saturating_sub(self.leased() - leased_here)
-    }
-
-    /// When something from `shard` is due next; in the past if it is.
-    fn next_due_of(&self, shard: usize, terms: &Terms) -> Option<Duration> {
-        self.ledgers[shard].as_ref()?.next_due(self.most_leased(shard, terms))
-    }
-
-    fn next_due(&self, terms: &Terms) -> Option<Duration> {
-        if self.is_sealed {
-            return None;
-        }
-        (0..self.ledgers.len()).filter_map(|shard| self.next_due_of(shard, terms)).min()
-    }
-
-    /// The ledger of `shard`, made if need be, with the lane that its messages come from.
-    fn ledger<'a>(
-        &'a mut self,
-        inbox: &'a Inbox,
-        shard: usize,
-    ) -> Option<(&'a mut Ledger, &'a Lane)> {
-        let lane = inbox.lane(shard).filter(|_| !self.is_over)?;
-        self.has_changed = true;
-        let ledger = self.ledgers[shard].get_or_insert_with(|| Ledger::new(lane.origin));
-        Some((ledger, lane))
-    }
-
-    /// The next random number (Marsaglia: "Xorshift RNGs", 2003).
-    fn random(&mut self) -> u32 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 32) as u32
-    }
 }
 
 /// The sequence of `record`, which is at `next` or behind.
@@ -766,10 +677,10 @@ impl Acks {
         let mut settled = 0;
         let mut ack = |at: usize, id: &AckId| {
             let shard = usize::from(id.shard);
-            if id.epoch >> 16 != ours >> 16 || shard >= state.ledgers.len() {
+            if id.epoch >> 16 != ours >> 16 || shard >= state.by_shard.len() {
                 return Err(AckError::UnknownAckId);
             }
-            let Some(ledger) = state.ledgers[shard].as_mut().filter(|_| id.epoch == ours) else {
+            let Some(ledger) = state.by_shard[shard].as_mut().filter(|_| id.epoch == ours) else {
                 return Ok(false);
             };
             ledger.expect(sequence_at(at + NEAR, id.shard), sequence_at(at + FAR, id.shard));
@@ -785,7 +696,7 @@ impl Acks {
         };
         ids.iter().enumerate().for_each(|(at, id)| told(ack(at, id)));
         count(&self.figures.acked, settled);
-        for (ledger, shard) in state.ledgers.iter().zip(0..) {
+        for (ledger, shard) in state.by_shard.iter().zip(0..) {
             if let (Some(ledger), Some(lane)) = (ledger, self.inbox.lane(shard)) {
                 lane.note_unsettled(ledger.oldest());
             }

@@ -229,32 +229,23 @@ impl Archive {
             .map_err(|error| told(error.into()))
     }
 
-    /// Moves the cursor of a subscription on to `position`, in memory.
+    /// Moves the cursor of a subscription on to `position`, in memory. False if there was no room
+    /// for all its attempts. Takes time for what has changed, and for a bit of each message between
+    /// the first and the last that is not settled.
     pub(crate) fn advance(
         &self,
         subscription: u64,
         shard: usize,
         position: Position,
-    ) -> Result<(), StoreFault> {
+    ) -> Result<bool, StoreFault> {
         let key = CursorKey { subscription, shard: shard as u32 };
-        let Some(cursor) = self.journal.cursor(key) else { return Ok(()) };
-        let Position { floor, mut settled, mut attempts } = position;
-        settled -= cursor.settled();
-        settled.remove_range(..cursor.floor());
-        // What lies further up is not wanted (what was taken there is refused before), so it does no
-        // harm to look at it again.
-        let end = floor.max(cursor.floor()).saturating_add(MAX_WINDOW);
-        settled.remove_range(end..);
-        attempts.split_off(&end);
-        attempts.retain(|sequence, next| cursor.attempts().get(sequence) != Some(next));
-        if attempts.len() + cursor.attempts().len() > MAX_ATTEMPTS {
-            attempts.clear();
-        }
-        if floor <= cursor.floor() && settled.is_empty() && attempts.is_empty() {
-            return Ok(());
-        }
-        let change = CursorChange::Advance(CursorDelta { floor, settled, attempts });
-        self.journal.stage(key, &change).map(drop).map_err(|error| told(error.into()))
+        let (delta, is_all) = self.journal.look(key, |cursor| match cursor {
+            Some(cursor) => delta(cursor, position),
+            None => (None, true),
+        });
+        let Some(delta) = delta else { return Ok(is_all) };
+        let staged = self.journal.stage(key, &CursorChange::Advance(delta));
+        staged.map(|_| is_all).map_err(|error| told(error.into()))
     }
 
     /// Notes more of a subscription, by shard; given to the operating system when it returns.
@@ -343,6 +334,25 @@ fn has_records(store: &dyn MessageStore) -> Result<bool, StoreError> {
         }
     }
     Ok(false)
+}
+
+/// What of `position` the `cursor` does not have, if anything, and whether that is all.
+fn delta(cursor: &Cursor, position: Position) -> (Option<CursorDelta>, bool) {
+    let Position { floor, mut settled, mut attempts } = position;
+    settled -= cursor.settled();
+    settled.remove_range(..cursor.floor());
+    // What lies further up is not wanted (what was taken there is refused before), so it does no
+    // harm to look at it again.
+    let end = floor.max(cursor.floor()).saturating_add(MAX_WINDOW);
+    settled.remove_range(end..);
+    attempts.split_off(&end);
+    attempts.retain(|sequence, next| cursor.attempts().get(sequence) != Some(next));
+    let is_all = attempts.len() + cursor.attempts().len() <= MAX_ATTEMPTS;
+    if !is_all {
+        attempts.clear();
+    }
+    let is_new = floor > cursor.floor() || !settled.is_empty() || !attempts.is_empty();
+    (is_new.then_some(CursorDelta { floor, settled, attempts }), is_all)
 }
 
 /// What `cursor` says of sequences below `end`; `None` if that is all it says.

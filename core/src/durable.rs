@@ -295,14 +295,18 @@ impl Registry {
         let moving = archive.moving();
         let mut noted = Ok(());
         for (acks, passed) in self.durable_subscriptions(durable) {
-            let Some(positions) = acks.positions() else { continue };
+            let Some(positions) = acks.changes() else { continue };
             for (shard, position) in positions.into_iter().enumerate() {
                 let passed = passed.get(shard).copied().flatten();
                 let passed = passed.map(|floor| Position { floor, ..Position::default() });
                 // Where nothing is for it any more, that says more than what it has settled.
                 let Some(position) = passed.or(position) else { continue };
+                let is_all = archive.advance(acks.number(), shard, position);
+                if is_all != Ok(true) {
+                    acks.change_all(shard);
+                }
                 // One that cannot be noted keeps no other from it.
-                noted = noted.and(archive.advance(acks.number(), shard, position));
+                noted = noted.and(is_all.map(drop));
             }
         }
         drop(moving);

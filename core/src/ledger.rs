@@ -52,6 +52,16 @@ pub struct Ledger {
     leased: usize,
     /// Whether keys may have to be [told](Self::tell_key).
     asks_keys: bool,
+    changes: Changes,
+}
+
+/// Which messages may have been delivered since changes were last asked for.
+#[derive(Debug, Default)]
+struct Changes {
+    /// Those from here on, and
+    from: u64,
+    /// these, if anybody asks.
+    again: Option<Vec<u64>>,
 }
 
 /// An ordering key that is stopped: the sequences of its messages.
@@ -113,10 +123,11 @@ impl Ledger {
             keys: HashMap::new(),
             leased: 0,
             asks_keys: false,
+            changes: Changes::default(),
         }
     }
 
-    /// The ledger that had this [position](Self::position): what was not settled is due, in order.
+    /// The ledger that has told this position, as a [whole](Self::changes): what was not settled is due, in order.
     /// With `has_keys`, the ordering key of each is to be [told](Self::tell_key) when it is leased
     /// the first time: nothing need be read before.
     pub fn restored(position: Position, has_keys: bool) -> Self {
@@ -126,8 +137,9 @@ impl Ledger {
         let tried = attempts.last_key_value().map_or(floor, |(last, _)| last + 1);
         ledger.next = ledger.settled.end().max(tried);
         ledger.asks_keys = has_keys;
+        ledger.changes = Changes { from: ledger.next, again: Some(Vec::new()) };
         let mut attempts = attempts.into_iter().peekable();
-        for sequence in &ledger.settled.missing(ledger.next) {
+        for sequence in &ledger.settled.missing(0..ledger.next) {
             let key = if has_keys { UNREAD } else { 0 };
             let mut lease = Lease::new(sequence, key, LeaseState::Waiting);
             lease.generation = 0;
@@ -168,16 +180,29 @@ impl Ledger {
         !must_wait
     }
 
-    /// What must be known of it for another to go on where it is.
-    pub fn position(&self) -> Position {
-        let tried = self.slab.iter().filter(|lease| lease.attempts > 0);
-        // Whoever has a message now has had it, whatever becomes of the process.
-        let attempts = tried.map(|lease| (lease.sequence, lease.attempts.saturating_add(1)));
+    /// What must be known of it for another to go on where it is, but attempts only as far as they
+    /// may have changed since this was called before.
+    pub fn changes(&mut self) -> Position {
+        let Changes { from, again } = &mut self.changes;
+        let from = std::mem::replace(from, self.next);
+        let again = again.replace(Vec::new()).unwrap_or_default();
+        let attempts = self.settled.missing(from..self.next).into_iter().chain(again);
+        let attempts = attempts.filter_map(|sequence| {
+            let lease = self.slab.get(self.by_sequence.get(sequence)?);
+            // Whoever has a message now has had it, whatever becomes of the process.
+            (lease.attempts > 0).then(|| (sequence, lease.attempts.saturating_add(1)))
+        });
         Position {
-            floor: self.floor(),
+            floor: self.settled.floor(),
             settled: self.settled.sparse(),
             attempts: attempts.collect(),
         }
+    }
+
+    /// The next call of [`changes`](Self::changes) is to tell all: what the last one told is not
+    /// known to anybody.
+    pub fn change_all(&mut self) {
+        self.changes.from = 0;
     }
 
     /// All below `sequence` has been looked at: what was not taken is not wanted.
@@ -295,6 +320,9 @@ impl Ledger {
             lease.attempts = lease.attempts.saturating_add(1);
             lease.set_deadline(tick_after(deadline));
             let (generation, attempt) = (lease.generation, u32::from(lease.attempts));
+            if let Some(again) = &mut self.changes.again {
+                again.push(sequence);
+            }
             return Some(Grant { sequence, generation, attempt });
         }
         None

@@ -77,6 +77,8 @@ mod lease;
 mod leaves;
 mod ledger;
 #[cfg(not(slipring_loom))]
+mod ledgers;
+#[cfg(not(slipring_loom))]
 mod letters;
 mod log;
 mod lossy;
@@ -205,7 +207,7 @@ pub mod internals {
     pub use crate::fs::*;
     pub use crate::interest::{is_inside_filter, refusing_calls};
     pub use crate::kind::{ErrorKind, Kind};
-    pub use crate::ledger::{Grant, Ledger, Stale};
+    pub use crate::ledger::{Grant, Ledger, Position, Stale};
     pub use crate::log::{Log, LogWriter};
     #[cfg(slipring_loom)]
     pub use crate::model::*;

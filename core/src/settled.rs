@@ -43,10 +43,10 @@ impl Settled {
         sparse
     }
 
-    /// All below `end` that is not settled.
-    pub fn missing(&self, end: u64) -> RoaringTreemap {
+    /// All of `range` that is not settled.
+    pub fn missing(&self, range: Range<u64>) -> RoaringTreemap {
         let mut missing = RoaringTreemap::new();
-        missing.insert_range(self.floor..end.max(self.floor));
+        missing.insert_range(range.start.max(self.floor)..range.end.max(self.floor));
         missing -= &self.above;
         missing
     }

@@ -186,6 +186,14 @@ impl<'a> SubscriptionBuilder<'a> {
     }
 
     /// How often a message is delivered before it goes to the dead letters: 1 to 65,535, 5 by default.
+    ///
+    /// In a directory, deliveries that ended with their process count as well, but for one that may be
+    /// missed: a message that kills its process each time is a dead letter after at most one start
+    /// more. For that, what was in the log when a process ended without [closing] its broker is
+    /// noted when it is delivered and when it is settled, which costs a system call each, and comes in
+    /// batches of one.
+    ///
+    /// [closing]: crate::Broker::close
     pub fn max_delivery_attempts(mut self, attempts: u32) -> Self {
         self.terms.max_attempts = attempts;
         self

@@ -577,3 +577,39 @@ fn an_ordering_key_waits_for_its_message_that_failed_also_at_a_later_opening() {
     assert_eq!(acker.ack(&third.2), Ok(true));
     assert_eq!(received().map(|(number, attempt, _)| (number, attempt)), Some((4, 1)));
 }
+
+#[test]
+fn a_message_on_which_handlers_hang_while_their_brokers_close_becomes_a_dead_letter() {
+    let watchdog = watchdog::watch(120);
+    let dir = tempdir().unwrap();
+    let broker = quick().open(dir.path()).unwrap();
+    drop(jobs(&broker).open().unwrap());
+    publish(&broker, "jobs", 0..1);
+    drop(broker);
+    let (mut hanging, mut openings) = (Vec::new(), 0);
+    loop {
+        let broker = quick().open(dir.path()).unwrap();
+        let (entered, entry) = channel();
+        let (release, released) = channel::<()>();
+        let handler = jobs(&broker).handler(move |_| {
+            entered.send(()).unwrap();
+            let _ = released.recv();
+        });
+        handler.unwrap().detach();
+        let letters = broker.dead_letters("$dlq/jobs");
+        let mut has_entered = false;
+        watchdog.until("it hangs, or is a dead letter", || {
+            has_entered = entry.try_recv().is_ok();
+            has_entered || letters.count() == 1
+        });
+        if !has_entered {
+            break;
+        }
+        openings += 1;
+        assert!(openings <= ATTEMPTS + 1);
+        assert!(broker.close(Duration::ZERO).handler_running);
+        // It ends with the test.
+        hanging.push(release);
+    }
+    assert!(openings >= ATTEMPTS);
+}

@@ -1,7 +1,7 @@
 //! The ledger against a model that looks at every message each time.
 
 use proptest::prelude::*;
-use slipring::internals::{Grant, Ledger, Stale};
+use slipring::internals::{Grant, Ledger, Position, Stale};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -105,6 +105,7 @@ enum Step {
     ExpireBelow(u64),
     ExpireAll,
     Seek(u64),
+    Tell,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -123,6 +124,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0u64..120).prop_map(Step::ExpireBelow),
         1 => Just(Step::ExpireAll),
         1 => (0u64..100).prop_map(Step::Seek),
+        3 => Just(Step::Tell),
     ]
 }
 
@@ -194,6 +196,7 @@ fn given(model: &mut Model, grant: Grant) -> Result<(), TestCaseError> {
 fn run(start: u64, steps: Vec<Step>) -> Result<(), TestCaseError> {
     let mut ledger = Ledger::new(start);
     let mut model = Model { next: start, ..Model::default() };
+    let mut told = Position::default();
     for step in steps {
         match step {
             Step::Take { skip, key } => {
@@ -281,6 +284,26 @@ fn run(start: u64, steps: Vec<Step>) -> Result<(), TestCaseError> {
             Step::Seek(to) => {
                 ledger = Ledger::new(to);
                 model = Model { next: to, now: model.now, ..Model::default() };
+                told = Position::default();
+            }
+            Step::Tell => {
+                let changes = ledger.changes();
+                let attempts = changes.attempts.into_iter().chain(told.attempts);
+                let attempts = attempts.filter(|(at, _)| model.unsettled.contains_key(at));
+                // What was told before is not above what is told anew.
+                let mut all = BTreeMap::new();
+                for (sequence, next) in attempts {
+                    all.entry(sequence).or_insert(next);
+                }
+                told = Position { attempts: all, ..changes };
+                let expected = model.unsettled.iter().filter(|(_, message)| message.attempt > 0);
+                let expected = expected.map(|(&at, message)| (at, message.attempt as u16 + 1));
+                prop_assert_eq!(&told.attempts, &expected.collect::<BTreeMap<_, _>>());
+                prop_assert_eq!(told.floor, model.floor());
+                for sequence in told.floor..model.next {
+                    let is_settled = !model.unsettled.contains_key(&sequence);
+                    prop_assert_eq!(told.settled.contains(sequence), is_settled);
+                }
             }
             Step::Ack(_) | Step::Nack(..) | Step::Extend(..) => {}
         }

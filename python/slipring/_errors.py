@@ -146,7 +146,7 @@ class NameInUse(SubscribeError, ConfigError):
 
 
 class DifferentSubscription(NameInUse):
-    """A subscription of this name exists, with other patterns or another delivery mode."""
+    """A subscription of this name exists, with other patterns, another delivery mode or setting."""
 
 
 class NoMemory(PublishError, MemoryError):

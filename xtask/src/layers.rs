@@ -43,7 +43,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
     &["queue.rs"],
     &["lane.rs"],
     &["inbox.rs"],
-    &["partition.rs", "followers.rs", "waits.rs", "outcome.rs", "errands.rs"],
+    &["ledgers.rs", "partition.rs", "followers.rs", "waits.rs", "outcome.rs", "errands.rs"],
     &["shard.rs", "receipt.rs"],
     &["sequencer.rs", "alarm.rs", "keeper.rs"],
     &["publisher.rs", "breaker.rs"],

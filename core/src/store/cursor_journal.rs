@@ -310,6 +310,12 @@ impl CursorJournal {
         self.lock().cursors.get(&key).cloned()
     }
 
+    /// Lets `look` see one cursor, with everything that is staged, without a copy. Nobody stages
+    /// anything meanwhile.
+    pub fn look<R>(&self, key: CursorKey, look: impl FnOnce(Option<&Cursor>) -> R) -> R {
+        look(self.lock().cursors.get(&key))
+    }
+
     /// Everything that has been staged.
     pub fn last(&self) -> Staged {
         self.lock().last
