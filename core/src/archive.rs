@@ -35,6 +35,9 @@ use std::time::Duration;
 /// partition have been cleared.
 const CLEARED: u64 = 1 << 63;
 
+/// Changes of cursors after which all of them are written anew.
+const SNAPSHOT_CHANGES: u64 = 1 << 14;
+
 /// How long messages may stay that are too old, by the broker's clock.
 const RETENTION: Duration = Duration::from_secs(5);
 
@@ -92,6 +95,8 @@ impl Archive {
                 OnDamage::Refuse => IfDamaged::Refuse,
                 OnDamage::Skip => IfDamaged::KeepValid,
             },
+            // Suspects come with two changes each: their bytes say when it is time.
+            snapshot_changes: SNAPSHOT_CHANGES,
             ..JournalOptions::default()
         };
         let (journal, report) = CursorJournal::open(fs, contents.store, options)?;
@@ -121,15 +126,15 @@ impl Archive {
         let ends = ends.collect::<Result<Vec<_>, StoreError>>()?;
         let known = |number| contents.subscriptions.values().any(|record| record.id == number);
         let mut last = None;
-        for (key, cursor) in self.journal.cursors() {
-            if key.subscription & CLEARED != 0 {
-                continue;
-            }
+        for key in self.journal.keys().into_iter().filter(|key| key.subscription & CLEARED == 0) {
             let change = match ends.get(key.shard as usize) {
-                Some(&end) if known(key.subscription) => match below(&cursor, end) {
-                    Some(cursor) => CursorChange::Replace(cursor),
-                    None => continue,
-                },
+                Some(&end) if known(key.subscription) => {
+                    let short = |cursor: Option<&Cursor>| below(cursor?, end);
+                    match self.journal.look(key, short) {
+                        Some(cursor) => CursorChange::Replace(cursor),
+                        None => continue,
+                    }
+                }
                 _ => CursorChange::Forget,
             };
             last = Some(self.journal.stage(key, &change)?);
@@ -205,9 +210,19 @@ impl Archive {
     }
 
     /// The subscription has settled what is below `floors`, by shard, and nothing else: durable when
-    /// it returns.
+    /// it returns. The caller keeps others from moving it.
     pub(crate) fn place(&self, subscription: u64, floors: &[u64]) -> Result<(), StoreFault> {
+        let before = (0..self.store.shards())
+            .map(|shard| self.journal.cursor(CursorKey { subscription, shard: shard as u32 }));
+        let before: Vec<_> = before.collect();
         self.stage_all(subscription, |shard| CursorChange::Replace(Cursor::new(floors[shard])))
+            .inspect_err(|_| {
+                // What was staged is written sometime, and so is that it does not hold.
+                let _ = self.stage_all(subscription, |shard| match &before[shard] {
+                    Some(cursor) => CursorChange::Replace(cursor.clone()),
+                    None => CursorChange::Forget,
+                });
+            })
     }
 
     /// The subscription is no more.

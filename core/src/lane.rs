@@ -578,7 +578,7 @@ impl Lane {
                 if let ring::Look::Span(span) = found {
                     let gone = self.log.oldest().saturating_sub(span.first).min(span.count);
                     if gone > 0 {
-                        self.pass_expired(side, Span { count: gone, ..span });
+                        self.pass_expired(side, span.first, gone);
                         continue;
                     }
                 }
@@ -618,16 +618,16 @@ impl Lane {
         })
     }
 
-    /// Steps over the messages of `span`, which have expired in the ring.
+    /// Steps over `count` messages from `first` on that have expired in the ring.
     #[cold]
-    fn pass_expired(&self, side: &mut ReadSide, span: Span) {
-        self.advance(side, span.count);
+    fn pass_expired(&self, side: &mut ReadSide, first: u64, count: u64) {
+        self.advance(side, count);
         side.queue.release();
-        side.expired += span.count;
-        side.passed = span.first + span.count;
+        side.expired += count;
+        side.passed = first + count;
     }
 
-    /// Behind what was lost last: there is nothing left before.
+    /// Behind what was lost last: before it, nothing is left.
     pub(crate) fn passed(&self, reader: &mut Reader) -> u64 {
         self.read_side(reader, |side| side.passed)
     }
@@ -641,8 +641,7 @@ impl Lane {
         match side.recalled.take(backing, span.first, span.first + span.count)? {
             Recall::Record(record) => Ok(Some(record.pin(&mut side.pins))),
             Recall::Gone(next) => {
-                let count = (next - span.first).min(span.count);
-                self.pass_expired(side, Span { count, ..span });
+                self.pass_expired(side, span.first, (next - span.first).min(span.count));
                 Ok(None)
             }
         }

@@ -67,6 +67,8 @@ pub struct SubscriptionBuilder<'a> {
     overflow: Option<Overflow>,
     delivery: DeliveryMode,
     terms: Terms,
+    /// The visibility timeout that asks for nothing.
+    usual_visibility: Duration,
     dead_letter_topic: Option<&'a str>,
     takes_over: bool,
     start: Start,
@@ -103,6 +105,7 @@ impl<'a> SubscriptionBuilder<'a> {
             overflow: None,
             delivery: DeliveryMode::default(),
             terms: Terms::default(),
+            usual_visibility: Terms::default().visibility,
             dead_letter_topic: None,
             takes_over: false,
             start: Start::default(),
@@ -183,6 +186,14 @@ impl<'a> SubscriptionBuilder<'a> {
     pub fn visibility_timeout(mut self, timeout: Duration) -> Self {
         self.terms.visibility = timeout;
         self
+    }
+
+    /// The same for a consumer of a kind that gets another time than 10 s where nothing is asked for:
+    /// a subscription that exists keeps its own.
+    #[doc(hidden)]
+    pub fn usual_visibility_timeout(mut self, timeout: Duration) -> Self {
+        self.usual_visibility = timeout;
+        self.visibility_timeout(timeout)
     }
 
     /// How often a message is delivered before it goes to the dead letters: 1 to 65,535, 5 by default.
@@ -374,7 +385,8 @@ impl<'a> SubscriptionBuilder<'a> {
     /// Whether what is asked for is what the subscription of this name keeps. A default asks for
     /// nothing.
     fn check_kept(&self, inbox: &Inbox, acks: &Acks) -> Result<(), SubscribeError> {
-        let (asked, kept, default) = (&self.terms, &acks.terms, Terms::default());
+        let default = Terms { visibility: self.usual_visibility, ..Terms::default() };
+        let (asked, kept) = (&self.terms, &acks.terms);
         let other = |asked: u64, kept: u64, default: u64| asked != kept && asked != default;
         let visibility = |terms: &Terms| whole_ms(terms.visibility);
         let attempts = |terms: &Terms| terms.max_attempts.into();

@@ -5,14 +5,18 @@
 
 mod watchdog;
 
+use slipring::internals::{Fs, FsEntry, FsFile, FsLock, OpenHow, RealFs};
 use slipring::store::{DiskStore, SyncPolicy};
 use slipring::{
     AckError, Backoff, Broker, BrokerBuilder, CircuitBreaker, DEAD_LETTER_ATTEMPTS, Handled,
-    NewMessage, PublishError, RecvError, Start, SubscribeError, Subscription, SubscriptionBuilder,
-    TestClock, TopicConfig, TryRecvError, WaitStrategy,
+    NewMessage, PublishError, RecvError, SeekError, Start, SubscribeError, Subscription,
+    SubscriptionBuilder, TestClock, TopicConfig, TryRecvError, WaitStrategy,
 };
+use std::io;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -612,4 +616,103 @@ fn a_message_on_which_handlers_hang_while_their_brokers_close_becomes_a_dead_let
         hanging.push(release);
     }
     assert!(openings >= ATTEMPTS);
+}
+
+/// A file system on which nothing can be written to the cursor journal while `is_full`.
+struct FullForCursors {
+    real: RealFs,
+    is_full: Arc<AtomicBool>,
+}
+
+struct CursorFile {
+    real: Box<dyn FsFile>,
+    is_full: Arc<AtomicBool>,
+}
+
+fn check(is_full: &AtomicBool) -> io::Result<()> {
+    if is_full.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+}
+
+impl Fs for FullForCursors {
+    fn open(&self, path: &Path, how: OpenHow) -> io::Result<Box<dyn FsFile>> {
+        if !path.starts_with("cursors") {
+            return self.real.open(path, how);
+        }
+        if how == OpenHow::CreateNew {
+            check(&self.is_full)?;
+        }
+        let (real, is_full) = (self.real.open(path, how)?, Arc::clone(&self.is_full));
+        Ok(Box::new(CursorFile { real, is_full }))
+    }
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.real.rename(from, to)
+    }
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.real.remove(path)
+    }
+    fn list(&self, dir: &Path) -> io::Result<Vec<FsEntry>> {
+        self.real.list(dir)
+    }
+    fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.real.create_dir(path)
+    }
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.real.sync_dir(path)
+    }
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FsLock>> {
+        self.real.lock(path)
+    }
+}
+
+impl FsFile for CursorFile {
+    fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
+        self.real.read_at(buf, at)
+    }
+    fn write_at(&self, bufs: &[io::IoSlice<'_>], at: u64) -> io::Result<usize> {
+        check(&self.is_full)?;
+        self.real.write_at(bufs, at)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.real.sync_data()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.real.set_len(len)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.real.len()
+    }
+    fn allocate(&self, at: u64, len: u64) -> io::Result<()> {
+        self.real.allocate(at, len)
+    }
+    fn drop_cache(&self) -> io::Result<()> {
+        self.real.drop_cache()
+    }
+}
+
+#[test]
+fn on_a_full_disk_a_subscription_is_deleted_or_sought_as_a_whole_or_not_at_all() {
+    let dir = tempdir().unwrap();
+    let is_full = Arc::new(AtomicBool::new(false));
+    let open = || {
+        let fs = FullForCursors {
+            real: RealFs::open(dir.path()).unwrap(),
+            is_full: Arc::clone(&is_full),
+        };
+        quick().open_on(Arc::new(fs), 1).unwrap()
+    };
+    let broker = open();
+    let mut all = named(&broker, "s").open().unwrap();
+    drop(named(&broker, "gone").open().unwrap());
+    publish(&broker, "a/b", 0..4);
+    is_full.store(true, Ordering::SeqCst);
+    assert!(matches!(all.seek(Start::Offset(3)), Err(SeekError::Store(_))));
+    // What is told as done is done.
+    broker.delete_subscription("gone").unwrap();
+    assert_eq!(broker.subscriptions().unwrap(), ["s"]);
+    is_full.store(false, Ordering::SeqCst);
+    drop((all, broker));
+
+    let broker = open();
+    assert_eq!(broker.subscriptions().unwrap(), ["s"]);
+    assert_eq!(drain(&mut named(&broker, "s").open().unwrap()), first_attempts(0..4));
 }

@@ -300,6 +300,11 @@ impl CursorJournal {
         Ok((Self { fs, store, options, state, changed }, report))
     }
 
+    /// Whose cursors there are.
+    pub fn keys(&self) -> Vec<CursorKey> {
+        self.lock().cursors.keys().copied().collect()
+    }
+
     /// All cursors there are, with everything that is staged.
     pub fn cursors(&self) -> BTreeMap<CursorKey, Cursor> {
         self.lock().cursors.clone()
