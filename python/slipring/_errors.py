@@ -63,7 +63,7 @@ class AtMostOnce(ConfigError, SeekError):
     """Only a subscription that delivers at least once can do that."""
 
 
-class Closed(PublishError, SubscribeError, RecvError, ConfigError, SeekError):
+class Closed(PublishError, SubscribeError, RecvError, ConfigError, AckError, SeekError):
     """The broker or the subscription is closed; when receiving, everything queued was delivered."""
 
 
