@@ -70,6 +70,14 @@ impl Backing {
         self.low.load(Ordering::Relaxed)
     }
 
+    /// The same, also where that has just been removed and was not [told](Self::removed_below).
+    pub(crate) fn low_now(&self) -> u64 {
+        if let Ok(bounds) = self.store.bounds(self.shard) {
+            self.removed_below(bounds.low);
+        }
+        self.low()
+    }
+
     /// What is below `low` has been removed.
     pub(crate) fn removed_below(&self, low: u64) {
         self.low.fetch_max(low, Ordering::Relaxed);

@@ -2,7 +2,7 @@
 
 use crate::acks::Acks;
 use crate::archive::Archive;
-use crate::backing::Recalled;
+use crate::backing::{Backing, Recalled};
 use crate::clock::deadline_after;
 use crate::config::{Start, TopicConfig};
 use crate::dead_letter::{self, Cleared, DeadLetterTopic};
@@ -525,7 +525,7 @@ impl Registry {
         };
         match start {
             Start::Now => None,
-            Start::Earliest | Start::Offset(_) => from(&|shard| shard.log.oldest()),
+            Start::Earliest | Start::Offset(_) => from(&|shard| oldest_of(&shard.log)),
             Start::Time(from_us) => from(&|shard| first_at(&shard.log, from_us)),
             Start::Last(count) => {
                 // The last `count` of each shard, and of those the latest `count`. Where none of a
@@ -617,6 +617,11 @@ fn records_before(log: &Log, start: u64, end: u64) -> Vec<(u64, KeptRecord)> {
     }
     let pinned = epoch::pin();
     (start..end).filter_map(|sequence| Some((sequence, log.keep(sequence, &pinned)?))).collect()
+}
+
+/// Where a log begins for who has had nothing of it: what is gone already is no loss.
+fn oldest_of(log: &Log) -> u64 {
+    log.backing().map_or_else(|| log.low(), Backing::low_now)
 }
 
 /// The first sequence that was published at `time_us` or later.
