@@ -467,7 +467,7 @@ typedef struct slipring_broker_options {
     // How many shards put messages in order independently of each other: 1 to 64. Default 0: 1, or
     // as many as the directory was made with, which is refused under another number.
     uint32_t shards;
-    // Memory for messages, over all shards: at least 1 MiB a shard. Default 64 MiB.
+    // Memory for messages, over all shards: at least 256 KiB a shard. Default 64 MiB.
     uint64_t memory_budget_bytes;
     // Bytes that a payload may have, up to 64 MiB. Default 10 MiB.
     uint64_t payload_limit_bytes;
@@ -523,6 +523,21 @@ typedef struct slipring_broker_options {
     uint32_t on_damage;
     // Not used: 0.
     uint32_t reserved;
+    // For topics that are created by publishing: see `slipring_broker_set_dedup_window`. Default 0.
+    uint64_t dedup_window_ns;
+    // Likewise. Default 0.
+    uint64_t dedup_ids;
+    // For a directory: bytes that are kept free on the disk for what must go on when it is full:
+    // opening, acknowledging, deleting. 0 to 2^40; 0 keeps nothing. They are taken with the first
+    // message; on a small disk, at most an eighth of it. Default 64 MiB.
+    uint64_t reserve_bytes;
+    // For a directory: bytes after which a shard begins another file, 64 KiB to 1 GiB; on a small disk
+    // at most an eighth of it, for all shards. What expires gives its room back by whole files.
+    // Default 64 MiB.
+    uint64_t segment_bytes;
+    // For a directory: bytes of a file that are reserved on the disk at once, 0 to 1 GiB; on a small
+    // disk at most an eighth of it, for all shards. Default 32 MiB.
+    uint64_t preallocate_bytes;
 } slipring_broker_options;
 
 // A text: UTF-8, not ending in NUL.
@@ -694,7 +709,11 @@ typedef struct slipring_receipt {
     // Number of the partition, unique in the broker.
     uint32_t partition;
     // 1 if it would survive a power cut. A broker in memory says 0.
-    uint32_t durable;
+    uint16_t durable;
+    // 1 if a message with its id was published within the topic's dedup window before, so that it was
+    // not stored again: see `slipring_broker_set_dedup_window`. Then this is where that one is, and
+    // nothing came to any subscription.
+    uint16_t duplicate;
 } slipring_receipt;
 
 // An attribute of a message.
@@ -727,7 +746,7 @@ typedef struct slipring_new_message {
 typedef struct slipring_batch_receipt {
     // Messages published: always the first ones of the batch.
     size_t published;
-    // Offset of the first, if any was published.
+    // Offset of the first that was stored, if any was.
     uint64_t first_offset;
     // Sum over the messages of the subscriptions that each was for.
     uint64_t matched;
@@ -735,10 +754,13 @@ typedef struct slipring_batch_receipt {
     uint64_t enqueued;
     // Messages dropped to the account of this batch.
     uint64_t dropped;
-    // Partition of the first, if any was published.
+    // Partition of the first that was stored, if any was.
     uint32_t first_partition;
     // 1 if all that was published would survive a power cut. A broker in memory says 0.
-    uint32_t durable;
+    uint16_t durable;
+    // How many of those published were not stored because they were published before, in an earlier
+    // call or in this one. UINT16_MAX stands for that many or more.
+    uint16_t duplicates;
 } slipring_batch_receipt;
 
 // Is called with a message, which is valid until it returns.
@@ -828,6 +850,13 @@ typedef struct slipring_metrics {
     uint64_t topics;
     // How many subscriptions.
     uint64_t subscriptions;
+    // Bytes of messages in the directory, without room that is reserved there. Like those that
+    // follow, 0 in memory.
+    uint64_t stored_bytes;
+    // Messages in the directory.
+    uint64_t stored;
+    // Messages that a power cut would take now: published, and not synced.
+    uint64_t unsynced;
 } slipring_metrics;
 
 // Figures of a subscription. It may grow: say its size. At rest, `matched + replayed = delivered +
@@ -933,12 +962,27 @@ slipring_status slipring_broker_create_topic(const struct slipring_broker *broke
 
 // Says how long messages of the topic `name` are kept in the directory from now on: `retention_ns`, or
 // SLIPRING_FOREVER, and `retention_bytes`, or 0 for any number. Errors: EINVAL, EUTF8, ENOTOPIC,
-// ESTORE, EFULL, EFILTERING, EFORKED. Waits for the disk.
+// ERANGE (less than the dedup window), ESTORE, EFULL, EFILTERING, EFORKED. Waits for the disk.
 slipring_status slipring_broker_set_retention(const struct slipring_broker *broker,
                                               const char *name,
                                               size_t name_len,
                                               uint64_t retention_ns,
                                               uint64_t retention_bytes);
+
+// Says that a message is not stored again in the topic `name` if its id was published there less than
+// `window_ns` ago: its receipt is that of the first one, with `duplicate`. 0 stores everything, which
+// is the default; 1 ms at least, rounded up to whole ones, and the topic's retention at most. Messages
+// without an id are not concerned, and what was refused does not count.
+//
+// `ids` is how many ids are known at most, the latest; 0 for any number. Each costs about 100 bytes of
+// memory for as long as it counts. In a directory they are found again when it is opened, which reads
+// what was published within the window. Errors: EINVAL, EUTF8, ENOTOPIC, ERANGE, ESTORE, EFULL,
+// EFILTERING, EFORKED. Waits for the disk.
+slipring_status slipring_broker_set_dedup_window(const struct slipring_broker *broker,
+                                                 const char *name,
+                                                 size_t name_len,
+                                                 uint64_t window_ns,
+                                                 uint64_t ids);
 
 // Deletes the topic `name`: handles to it refuse to publish (EDELETED), and its messages are not
 // replayed any more. What is queued already is still delivered. Errors: EINVAL, EUTF8, ENOTOPIC,
@@ -986,7 +1030,8 @@ slipring_status slipring_topic_name(const struct slipring_topic *topic,
 //
 // Waits only if a subscription with SLIPRING_BLOCK has no room, and, for the time of another
 // publish, if somebody else publishes to the same shard. Errors: CLOSED, EINVAL, EMESSAGE (too
-// large), EDELETED, EFULL, ENOMEM, EFILTERING, EFORKED; nothing was published then.
+// large), EDELETED, EFULL, ENOMEM, EFILTERING, EFORKED; nothing was published then. In a directory also
+// ESTORE, after which the message may have been published, if a write failed.
 slipring_status slipring_topic_publish(const struct slipring_topic *topic,
                                        const uint8_t *payload,
                                        size_t payload_len,
@@ -1101,7 +1146,9 @@ uint64_t slipring_subscription_id(const struct slipring_subscription *subscripti
 // if `subscription` is NULL. May be called while another call is using the handle. Does not wait.
 uint64_t slipring_subscription_lost(const struct slipring_subscription *subscription);
 
-// Messages queued and not received. Errors: EINVAL, EBUSY. Does not wait.
+// Messages queued and not received. What was published before the subscription began, or before it
+// last sought, may not be counted yet: whether there is something, receiving tells. Errors: EINVAL,
+// EBUSY. Does not wait.
 slipring_status slipring_subscription_queued(struct slipring_subscription *subscription,
                                              uint64_t *queued);
 

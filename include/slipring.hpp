@@ -779,13 +779,38 @@ class BrokerOptions {
         raw_.retention_bytes = bytes;
         return *this;
     }
+    // Topics that are created by publishing: see Broker::set_dedup_window. Default: none.
+    BrokerOptions &dedup_window(Nanoseconds window, std::uint64_t ids = 0) noexcept {
+        raw_.dedup_window_ns = detail::ns(window);
+        raw_.dedup_ids = ids;
+        return *this;
+    }
+    // Bytes that are kept free on the disk for what must go on when it is full: opening,
+    // acknowledging, deleting. 0 (nothing) to 2^40; on a small disk, at most an eighth of it. Default
+    // 64 MiB.
+    BrokerOptions &reserve_bytes(std::uint64_t bytes) noexcept {
+        raw_.reserve_bytes = bytes;
+        return *this;
+    }
+    // Bytes after which a shard begins another file: 64 KiB to 1 GiB. What expires gives its room
+    // back by whole files. Default 64 MiB; on a small disk, an eighth of it for all shards.
+    BrokerOptions &segment_bytes(std::uint64_t bytes) noexcept {
+        raw_.segment_bytes = bytes;
+        return *this;
+    }
+    // Bytes of a file that are reserved on the disk at once: 0 to 1 GiB. Default 32 MiB; on a small
+    // disk, an eighth of it for all shards.
+    BrokerOptions &preallocate_bytes(std::uint64_t bytes) noexcept {
+        raw_.preallocate_bytes = bytes;
+        return *this;
+    }
     // How many shards put messages in order independently of each other: 1 to 64. Default: 1, or as
     // many as the directory was made with, which is refused under another number.
     BrokerOptions &shards(std::uint32_t count) noexcept {
         raw_.shards = count;
         return *this;
     }
-    // Bytes for messages, over all shards: at least 1 MiB a shard. Default 64 MiB.
+    // Bytes for messages, over all shards: at least 256 KiB a shard. Default 64 MiB.
     BrokerOptions &memory_budget(std::uint64_t bytes) noexcept {
         raw_.memory_budget_bytes = bytes;
         return *this;
@@ -1272,7 +1297,8 @@ class Topic {
     // Publishes a message, whose bytes are copied. Waits only if a subscription with
     // Overflow::block has no room, and, for the time of another publish, if somebody else publishes
     // to the same shard. Errors: closed, invalid_message, not_utf8, topic_deleted, full, no_memory,
-    // inside_filter, forked; nothing was published then.
+    // inside_filter, forked; nothing was published then. In a directory also store, after which the
+    // message may have been published, if a write failed.
     Returns<Receipt> publish(Bytes payload) const {
         return detail::fetch<Receipt>([&](Receipt *receipt) {
             return slipring_topic_publish(handle_.get(), payload.data(), payload.size(), receipt);
@@ -1613,7 +1639,8 @@ class Subscription {
     // Number of the subscription, unique in the broker.
     std::uint64_t id() const noexcept { return slipring_subscription_id(handle_.get()); }
 
-    // Messages queued and not received.
+    // Messages queued and not received. What was published before the subscription began, or
+    // before it last sought, may not be counted yet.
     Returns<std::uint64_t> queued() {
         return detail::fetch<std::uint64_t>([&](std::uint64_t *queued) {
             return slipring_subscription_queued(handle_.get(), queued);
@@ -2128,12 +2155,22 @@ class Broker {
     }
 
     // Says how long messages of the topic `name` are kept in the directory from now on, and how
-    // many bytes (0: any number). Errors: not_utf8, no_such_topic, store, full, inside_filter,
-    // forked.
+    // many bytes (0: any number). Errors: not_utf8, no_such_topic, out_of_range (less than the dedup
+    // window), store, full, inside_filter, forked.
     Returns<void> set_retention(std::string_view name, Nanoseconds age,
                                 std::uint64_t bytes = 0) const {
         return detail::check(slipring_broker_set_retention(handle_.get(), name.data(), name.size(),
                                                            detail::ns(age), bytes));
+    }
+    // Says that a message is not stored again in the topic `name` if its id was published there
+    // less than `window` ago: its receipt is that of the first one, with `duplicate`. 0 stores
+    // everything, which is the default; 1 ms at least, and the topic's retention at most. `ids` is
+    // how many ids are known at most (0: any number); each costs about 100 bytes for as long as it
+    // counts. Errors: not_utf8, no_such_topic, out_of_range, store, full, inside_filter, forked.
+    Returns<void> set_dedup_window(std::string_view name, Nanoseconds window,
+                                   std::uint64_t ids = 0) const {
+        return detail::check(slipring_broker_set_dedup_window(
+            handle_.get(), name.data(), name.size(), detail::ns(window), ids));
     }
 
     // The topic `name`, to publish to; creates it, if the broker does that. Errors: not_utf8,

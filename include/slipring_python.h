@@ -31,7 +31,7 @@
 // The layout of `slipring_python`.
 #define SLIPRING_PYTHON_ABI 1
 // How many functions this header knows. A library that has fewer is refused.
-#define SLIPRING_PYTHON_FUNCTIONS 90
+#define SLIPRING_PYTHON_FUNCTIONS 91
 
 // The functions of slipring.h, in an order that never changes; new ones come last.
 typedef struct slipring_functions {
@@ -125,6 +125,7 @@ typedef struct slipring_functions {
     __typeof__(&slipring_broker_purge_dead_letters) broker_purge_dead_letters;
     __typeof__(&slipring_broker_flush) broker_flush;
     __typeof__(&slipring_broker_set_retention) broker_set_retention;
+    __typeof__(&slipring_broker_set_dedup_window) broker_set_dedup_window;
 } slipring_functions;
 
 // What the capsule points to.
@@ -249,5 +250,6 @@ static inline const slipring_broker *slipring_python_import(PyObject *capsule) {
 #define slipring_broker_purge_dead_letters (slipring_python_api->functions->broker_purge_dead_letters)
 #define slipring_broker_flush (slipring_python_api->functions->broker_flush)
 #define slipring_broker_set_retention (slipring_python_api->functions->broker_set_retention)
+#define slipring_broker_set_dedup_window (slipring_python_api->functions->broker_set_dedup_window)
 
 #endif // SLIPRING_PYTHON_H

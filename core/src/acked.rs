@@ -7,7 +7,7 @@ use crate::inbox::Inbox;
 use crate::lane::{Lane, Next, Reader};
 use crate::lease::{AckId, Leased};
 use crate::ledger::Grant;
-use crate::message::{Context, Message};
+use crate::message::{Context, Message, Record};
 use crate::publisher::Engine;
 use crate::sync::{Arc, Ordering};
 
@@ -173,19 +173,40 @@ impl Acked {
         }
     }
 
+    /// Whether there is a run of messages from `shard`, so that the next one is of it as well.
+    pub(crate) fn has_run(&self, shard: usize) -> bool {
+        self.quiet && self.run.is_some_and(|run| run.shard == shard)
+    }
+
+    /// The next message of the run is at hand.
+    #[inline]
+    pub(crate) fn take_of_run(&mut self, record: Record<'_>) {
+        let Some(run) = self.run else { return };
+        let (sequence, shard) = (sequence_after(run.next, record), run.shard as u16);
+        self.used = 0;
+        self.note(AckId { epoch: 0, sequence, generation: 0, shard }, 1);
+    }
+
+    /// The handler has succeeded with the message at hand, which is the next one of a run.
+    #[inline]
+    pub(crate) fn add_to_run(&mut self) {
+        let Some(&Leased { id: AckId { sequence, shard, .. }, .. }) = self.last() else { return };
+        let (shard, next) = (usize::from(shard), sequence + 1);
+        let count = self.run.map_or(0, |run| run.count) + 1;
+        self.run = Some(Run { shard, next, count });
+        self.acks.note_run(shard, next);
+    }
+
     /// What became of the message that the handler had last.
     pub(crate) fn settle(&mut self, message: &Message<'_>, handled: &Handled) {
         let Some(&Leased { id, attempt, .. }) = self.last() else { return };
         let AckId { sequence, mut generation, .. } = id;
         let shard = usize::from(id.shard);
+        if self.quiet && *handled == Handled::Success {
+            return self.add_to_run();
+        }
         self.used = 0;
         if self.quiet {
-            if *handled == Handled::Success {
-                let count = self.run.map_or(0, |run| run.count) + 1;
-                self.run = Some(Run { shard, next: sequence + 1, count });
-                self.acks.note_run(shard, sequence + 1);
-                return;
-            }
             self.end_run();
             self.quiet = false;
             // Nothing else is unsettled that it could have to wait for.

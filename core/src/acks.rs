@@ -16,6 +16,7 @@ use crate::lease::{AckId, Settle};
 use crate::ledger::{Grant, Ledger, Position, Stale};
 use crate::ledgers::Ledgers;
 use crate::message::Record;
+use crate::outage::Outage;
 use crate::publisher::{Engine, stable_hash};
 use crate::suspects::Suspects;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering};
@@ -47,6 +48,8 @@ pub(crate) struct Acks {
     /// Whether some of what comes may be suspects.
     has_suspects: AtomicBool,
     pub(crate) figures: AckFigures,
+    /// While dead letters cannot be stored.
+    burying: Outage,
 }
 
 /// The bits of a run's sequence; those above are its shard.
@@ -96,7 +99,8 @@ impl Acks {
         };
         let (state, figures) = (Mutex::new(state), AckFigures::default());
         let (run, has_suspects) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { inbox, engine, terms, dead_letters, state, run, has_suspects, figures }
+        let burying = Outage::default();
+        Self { inbox, engine, terms, dead_letters, state, run, has_suspects, figures, burying }
     }
 
     /// Those of the same subscription for its next inbox, after a [hand-over](Self::hand_over).
@@ -486,8 +490,11 @@ impl Acks {
 
     fn warn(&self, result: Result<(), AckError>) {
         // Any other error: it expired from the log meanwhile.
-        if let Err(AckError::DeadLetter(error)) = result {
-            tracing::warn!(subscription = self.inbox.number, %error, "a dead letter is not stored");
+        if let Err(AckError::DeadLetter(error)) = result
+            && self.burying.begins()
+        {
+            let subscription = self.inbox.number;
+            tracing::warn!(subscription, %error, "a dead letter is not stored");
         }
     }
 
@@ -507,8 +514,11 @@ impl Acks {
         };
         let subscription = dead_letter::subscription_name(&self.inbox);
         let source = Source { subscription: &subscription, attempts: grant.attempt, reason };
-        let topic = (self.dead_letters.open)().map_err(AckError::DeadLetter)?;
-        dead_letter::store(&topic, &message.view(), source).map_err(AckError::DeadLetter)?;
+        let store = || dead_letter::store(&(self.dead_letters.open)()?, &message.view(), source);
+        self.engine.around_waits.run(store).map_err(AckError::DeadLetter)?;
+        if self.burying.ends() {
+            tracing::info!(subscription = self.inbox.number, "dead letters are stored again");
+        }
         self.settle(shard, grant.sequence);
         count(&self.figures.dead_lettered, 1);
         Ok(())
@@ -562,19 +572,19 @@ impl Acks {
         };
         change(ledger).map_err(|Stale| AckError::Stale)?;
         lane.note_unsettled(ledger.oldest());
-        let due = state.next_due_of(shard, &self.terms);
-        self.changed(state, had_room, due);
+        self.changed(state, had_room);
         Ok(())
     }
 
     /// Something was settled or given back: wakes the consumer if there is room now where there was
-    /// none before, or something is `due`.
-    fn changed(&self, mut state: MutexGuard<'_, Ledgers>, had_room: bool, due: Option<Duration>) {
+    /// none before, or something is due.
+    fn changed(&self, mut state: MutexGuard<'_, Ledgers>, had_room: bool) {
         state.has_changed = true;
         let made_room = !had_room && state.has_room(&self.terms);
         drop(state);
         if self.inbox.arrivals.is_armed_after_fence() {
-            if made_room || due.is_some_and(|due| due <= self.now()) {
+            // Asked only where somebody waits: it looks at all shards.
+            if made_room || self.is_due() {
                 self.inbox.arrivals.wake();
             } else {
                 self.set_alarm();
@@ -701,8 +711,7 @@ impl Acks {
                 lane.note_unsettled(ledger.oldest());
             }
         }
-        let due = state.next_due(&self.terms);
-        self.changed(state, had_room, due);
+        self.changed(state, had_room);
         // Relaxed: changed with the lock.
         if self.has_suspects.load(Ordering::Relaxed) {
             self.note_suspects(self.lock(), None);

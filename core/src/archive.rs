@@ -15,6 +15,7 @@ use crate::error::{ConfigError, StoreFault};
 use crate::fs::{Fs, FsLock};
 use crate::kind::{ErrorKind, Kind};
 use crate::ledger::Position;
+use crate::outage::Outage;
 use crate::store::cursor::{
     Cursor, CursorChange, CursorDelta, CursorKey, MAX_ATTEMPTS, MAX_WINDOW,
 };
@@ -23,7 +24,7 @@ use crate::store::cursor_journal::{
 };
 use crate::store::meta::{Change, Contents, NextIds, SubscriptionRecord, TopicRecord};
 use crate::store::meta_db::{MetaError, Metadata};
-use crate::store::{MessageStore, OnDamage, StoreError};
+use crate::store::{MessageStore, OnDamage, Records, StoreError, StoredRecord};
 use crate::sync::Arc;
 use roaring::RoaringTreemap;
 use std::fmt;
@@ -37,6 +38,8 @@ const CLEARED: u64 = 1 << 63;
 
 /// Changes of cursors after which all of them are written anew.
 const SNAPSHOT_CHANGES: u64 = 1 << 14;
+/// Bytes that are read at once.
+const READ_BYTES: usize = 1 << 20;
 
 /// How long messages may stay that are too old, by the broker's clock.
 const RETENTION: Duration = Duration::from_secs(5);
@@ -55,6 +58,11 @@ pub(crate) struct Archive {
     retained_at: Mutex<Option<Duration>>,
     /// On the directory, where the store has none.
     lock: Mutex<Option<Box<dyn FsLock>>>,
+    /// While topics and subscriptions cannot be changed, cursors not be noted, and messages not be
+    /// let go.
+    changing: Outage,
+    noting: Outage,
+    pub(crate) retaining: Outage,
 }
 
 impl fmt::Debug for Archive {
@@ -114,6 +122,9 @@ impl Archive {
             moving: Mutex::default(),
             retained_at: Mutex::default(),
             lock: Mutex::new(lock),
+            changing: Outage::default(),
+            noting: Outage::default(),
+            retaining: Outage::default(),
         };
         archive.forget_what_is_gone(&contents)?;
         Ok(archive)
@@ -140,6 +151,39 @@ impl Archive {
             last = Some(self.journal.stage(key, &change)?);
         }
         last.map_or(Ok(()), |last| Ok(self.journal.commit(last)?))
+    }
+
+    /// Calls `see` with each record of `shard` that was published at `from_us` or later, in order.
+    /// What is damaged is passed over.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(crate) fn for_each_since(
+        &self,
+        shard: usize,
+        from_us: u64,
+        mut see: impl FnMut(StoredRecord<'_>),
+    ) -> Result<(), StoreError> {
+        let end = self.store.bounds(shard)?.end;
+        let mut next = self.store.sequence_at(shard, from_us)?;
+        let mut records = Records::new();
+        while next < end {
+            let read = self.store.read(shard, next..end, READ_BYTES, &mut records);
+            let behind = match read {
+                Ok(()) => {
+                    records.iter().for_each(|(_, record)| see(record));
+                    records.next()
+                }
+                Err(StoreError::Expired { low }) => low,
+                Err(StoreError::Damaged(damage)) => {
+                    tracing::error!(shard, %damage, "ids that were published may not be known");
+                    damage.resume.unwrap_or(end)
+                }
+                Err(error) => return Err(error),
+            };
+            next = behind.max(next + 1);
+        }
+        Ok(())
     }
 
     /// Topics and subscriptions.
@@ -169,7 +213,8 @@ impl Archive {
 
     /// Changes topics and subscriptions; durable when it returns, which takes some syncs.
     pub(crate) fn change(&self, changes: &[Change]) -> Result<(), StoreFault> {
-        self.metadata.commit(changes).map_err(|error| told(error.into()))
+        let changed = self.metadata.commit(changes).map_err(StoreError::from);
+        told(&self.changing, "topics and subscriptions", changed)
     }
 
     /// Whether it is time to let go what is too old; asked at `now`, it is not again for a while.
@@ -240,8 +285,10 @@ impl Archive {
             let key = CursorKey { subscription, shard: shard as u32 };
             last = last.and_then(|_| self.journal.stage(key, &change(shard)).map(Some));
         }
-        last.and_then(|last| last.map_or(Ok(()), |last| self.journal.commit(last)))
-            .map_err(|error| told(error.into()))
+        let staged = last
+            .and_then(|last| last.map_or(Ok(()), |last| self.journal.commit(last)))
+            .map_err(StoreError::from);
+        told(&self.noting, NOTES, staged)
     }
 
     /// Moves the cursor of a subscription on to `position`, in memory. False if there was no room
@@ -260,7 +307,7 @@ impl Archive {
         });
         let Some(delta) = delta else { return Ok(is_all) };
         let staged = self.journal.stage(key, &CursorChange::Advance(delta));
-        staged.map(|_| is_all).map_err(|error| told(error.into()))
+        staged.map(|_| is_all).map_err(|error| self.unnoted(error.into()))
     }
 
     /// Notes more of a subscription, by shard; given to the operating system when it returns.
@@ -279,7 +326,7 @@ impl Archive {
             }
         }
         let noted = noted.and_then(|staged| self.journal.write(staged));
-        noted.map_err(|error| told(error.into()))
+        noted.map_err(|error| self.unnoted(error.into()))
     }
 
     /// The dead letters that have been cleared, by partition.
@@ -305,17 +352,23 @@ impl Archive {
             None => self.journal.stage(key, &begin).map(drop),
             Some(_) => Ok(()),
         };
-        begun
+        let cleared = begun
             .and_then(|()| self.journal.stage(key, &change))
-            .and_then(|staged| self.journal.write(staged))
-            .map_err(|error| told(error.into()))
+            .and_then(|staged| self.journal.write(staged));
+        told(&self.noting, NOTES, cleared.map_err(StoreError::from))
     }
 
     /// Gives all cursors to the operating system; with `durable`, makes them survive a power cut.
     pub(crate) fn write(&self, durable: bool) -> Result<(), StoreFault> {
         let last = self.journal.last();
         let written = if durable { self.journal.commit(last) } else { self.journal.write(last) };
-        written.map_err(|error| told(error.into()))
+        told(&self.noting, NOTES, written.map_err(StoreError::from))
+    }
+
+    fn unnoted(&self, error: StoreError) -> StoreFault {
+        let fault = StoreFault::from(&error);
+        let _ = told::<()>(&self.noting, NOTES, Err(error));
+        fault
     }
 
     /// Makes everything durable and takes no more. Without `is_end` somebody still has messages, and
@@ -326,7 +379,10 @@ impl Archive {
         let noted = if is_end { self.journal.close() } else { self.journal.stop() };
         let noted = noted.map_err(StoreError::from);
         self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
-        stored.and(noted).map_err(told)
+        stored.and(noted).map_err(|error| {
+            tracing::error!(%error, "the directory could not be closed in order");
+            StoreFault::from(&error)
+        })
     }
 }
 
@@ -336,10 +392,18 @@ fn random() -> u128 {
     (half() << 64 | half()).max(1)
 }
 
-/// The fault that is told to callers; what is behind it goes to the log.
-fn told(error: StoreError) -> StoreFault {
-    tracing::error!(%error, "the directory could not be written to");
-    StoreFault::from(&error)
+/// What the journal has.
+const NOTES: &str = "what was settled";
+
+/// The fault that is told to callers. What is behind it goes to the log: once, and once more when it
+/// is over.
+fn told<T>(outage: &Outage, what: &str, done: Result<T, StoreError>) -> Result<T, StoreFault> {
+    match &done {
+        Ok(_) if outage.ends() => tracing::info!("{what} can be written down again"),
+        Err(error) if outage.begins() => tracing::error!(%error, "{what} cannot be written down"),
+        _ => {}
+    }
+    done.map_err(|error| StoreFault::from(&error))
 }
 
 fn has_records(store: &dyn MessageStore) -> Result<bool, StoreError> {

@@ -4,11 +4,13 @@
 //! has let go of is in the store; a reader that is behind takes it from there, into chunks of its own,
 //! which are no part of the log's memory.
 
+use crate::around::AroundWaits;
 use crate::chunk::{CHUNK_BYTES, FIRST_RECORD, Pool};
 use crate::error::StoreFault;
 use crate::interest::Interest;
 use crate::kept::KeptRecord;
 use crate::message::{Context, Message, OwnedMessage};
+use crate::outage::Outage;
 use crate::store::{Group, MessageStore, Records, StoreError, StoredRecord};
 use crate::sync::{Arc, AtomicU64, Ordering};
 use std::collections::VecDeque;
@@ -24,8 +26,12 @@ pub(crate) struct Backing {
     shard: usize,
     pool: Arc<Pool>,
     context: Arc<Context>,
+    around_waits: AroundWaits,
     /// The oldest sequence that the store has: what is below was removed.
     low: AtomicU64,
+    /// While nothing can be appended, or read.
+    appending: Outage,
+    reading: Outage,
 }
 
 /// Records that were read back, and not taken yet.
@@ -58,9 +64,12 @@ impl Backing {
         low: u64,
         pool: &Arc<Pool>,
         context: &Arc<Context>,
+        around_waits: &AroundWaits,
     ) -> Self {
         let (pool, context) = (Arc::clone(pool), Arc::clone(context));
-        Self { store, shard, pool, context, low: AtomicU64::new(low) }
+        let (around_waits, low) = (around_waits.clone(), AtomicU64::new(low));
+        let (appending, reading) = (Outage::default(), Outage::default());
+        Self { store, shard, pool, context, around_waits, low, appending, reading }
     }
 
     /// The oldest sequence that can be read.
@@ -99,10 +108,20 @@ impl Backing {
     /// Stores the records in `bytes`, the first of which has the sequence `base_sequence`.
     pub(crate) fn append(&self, base_sequence: u64, bytes: &[u8]) -> Result<(), StoreFault> {
         let group = Group { base_sequence, parts: &[bytes] };
-        self.store.append(self.shard, &group).map_err(|error| {
-            tracing::warn!(shard = self.shard, %error, "messages were not stored");
-            StoreFault::from(&error)
-        })
+        match self.store.append(self.shard, &group) {
+            Ok(()) => {
+                if self.appending.ends() {
+                    tracing::info!(shard = self.shard, "messages are stored again");
+                }
+                Ok(())
+            }
+            Err(error) => {
+                if self.appending.begins() {
+                    tracing::warn!(shard = self.shard, %error, "messages cannot be stored");
+                }
+                Err(StoreFault::from(&error))
+            }
+        }
     }
 
     /// The first sequence that was published at `time_us` or later.
@@ -121,12 +140,17 @@ impl Backing {
         *left_at = None;
         *lost = 0;
         let Range { start, end } = sequences;
-        let behind = match self.store.read(self.shard, sequences, CHUNK_ROOM, buffer) {
+        let read =
+            self.around_waits.run(|| self.store.read(self.shard, sequences, CHUNK_ROOM, buffer));
+        let behind = match read {
             Ok(()) if !is_of(buffer, start..end) => {
                 tracing::error!(shard = self.shard, "the store has read what was not asked for");
                 return Err(StoreFault::Damaged);
             }
             Ok(()) => {
+                if self.reading.ends() {
+                    tracing::info!(shard = self.shard, "messages can be read again");
+                }
                 self.take(buffer, ready)?;
                 buffer.next()
             }
@@ -143,7 +167,9 @@ impl Backing {
                 behind
             }
             Err(error) => {
-                tracing::error!(shard = self.shard, %error, "messages cannot be read now");
+                if self.reading.begins() {
+                    tracing::error!(shard = self.shard, %error, "messages cannot be read now");
+                }
                 return Err(StoreFault::from(&error));
             }
         };

@@ -2,13 +2,15 @@
 
 use crate::alarm::Alarms;
 use crate::archive::{Archive, OpenError};
+use crate::around::AroundWaits;
 use crate::backing::Backing;
 use crate::chunk::{CHUNK_BYTES, Pool};
-use crate::clock::Clock;
+use crate::clock::{Clock, whole_ms};
 use crate::config::{
     DEFAULT_MEMORY_BUDGET, Limits, MAX_PARTITIONS, MAX_SHARDS, Sequencer, TopicConfig, WhenFull,
 };
 use crate::dead_letter::Cleared;
+use crate::dedup_window::DedupLimits;
 use crate::error::{ConfigError, InvalidName, NameRule, PublishError, SubscribeError};
 use crate::fork::Generation;
 use crate::fs::{Fs, RealFs};
@@ -84,7 +86,9 @@ impl Broker {
     /// deliver at least once are there again when it is opened the next time, also after a crash.
     ///
     /// The directory belongs to one broker at a time. It is free again when the broker has been
-    /// [closed](Self::close).
+    /// [closed](Self::close). With its first message it takes 97 MiB of the disk, most of it for when
+    /// that is full; [`DiskStoreBuilder`] has the settings that make it less. On a full disk it is
+    /// opened all the same: then publishing is refused with [`PublishError::Full`] until there is room.
     ///
     /// ```
     /// use slipring::{Broker, DeliveryMode};
@@ -163,23 +167,30 @@ impl Broker {
             let reason = NameRule::Reserved;
             return Err(ConfigError::InvalidName(InvalidName { position: 0, reason }));
         }
-        in_range("partitions", config.partitions, 1, MAX_PARTITIONS)?;
+        check_topic(config)?;
         let entry = self.inner.make_topic(&mut self.inner.control(), name, config)?;
         Ok(Topic::new(Arc::clone(engine), entry))
     }
 
-    /// Gives the topic `name` the retention of `config`; its partitions stay what they are.
+    /// Gives the topic `name` the settings of `config`, but for its partitions, which stay what they
+    /// are. [`TopicDescription::config`] has those that it has.
     ///
     /// # Errors
-    /// [`ConfigError::UnknownTopic`]; [`ConfigError::Unavailable`] with
+    /// [`ConfigError::UnknownTopic`]; [`ConfigError::OutOfRange`]; [`ConfigError::Unavailable`] with
     /// [`PublishError::Store`] if it could not be written down.
     pub fn update_topic(&self, name: &str, config: TopicConfig) -> Result<(), ConfigError> {
         self.inner.engine.check()?;
         let _control = self.inner.control();
         let entry = self.inner.find_topic(name).ok_or(ConfigError::UnknownTopic)?;
-        let retention = Retention::of(config);
-        self.inner.change_topic(name, retention)?;
+        check_topic(config.partitions(1))?;
+        let (retention, dedup) = (Retention::of(config), DedupLimits::of(config));
+        self.inner.change_topic(name, retention, dedup)?;
         entry.set_retention(retention);
+        entry.set_dedup(dedup);
+        for partition in &entry.partitions {
+            let shard = &self.inner.engine.shards[partition.shard];
+            shard.baton.run(|core| core.change_window(partition));
+        }
         Ok(())
     }
 
@@ -241,11 +252,14 @@ impl Broker {
             next_offset: partition.next_offset.get(),
         });
         let Retention { max_age_us, max_bytes } = entry.retention();
+        let dedup = entry.window().and_then(|window| window.lock().limits());
         Ok(TopicDescription {
             name: name.into(),
             partitions: partitions.collect(),
             retention: max_age_us.map(Duration::from_micros),
             retention_bytes: max_bytes,
+            dedup_window: dedup.map(|limits| Duration::from_micros(limits.window_us)),
+            dedup_ids: dedup.map(|limits| limits.most_ids).filter(|most| *most < usize::MAX),
         })
     }
 
@@ -295,18 +309,27 @@ impl Broker {
     /// Figures of the broker, its shards, topics and subscriptions.
     ///
     /// From inside a filter function, and in the child of a fork, the lists of topics and of
-    /// subscriptions are empty: others may hold what guards them, and wait for the caller or be
-    /// gone.
+    /// subscriptions are empty, and nothing is told of the directory: others may hold what guards
+    /// them, and wait for the caller or be gone.
     pub fn metrics(&self) -> Metrics {
         let inner = &*self.inner;
         let is_callable = inner.engine.check().is_ok();
         let now_us = inner.engine.clock.unix_us();
-        let shards = inner.engine.shards.iter().map(|shard| ShardMetrics {
-            published: shard.log.head(),
-            retained: shard.log.head().saturating_sub(shard.log.low()),
-            retained_bytes: shard.figures.retained_bytes.get(),
-            expired: shard.figures.expired.get(),
-            index_bytes: shard.log.index_bytes(),
+        // A store may be the user's, and wait for others.
+        let store = inner.engine.store.as_ref().filter(|_| is_callable);
+        let shards = inner.engine.shards.iter().enumerate().map(|(index, shard)| {
+            let bounds = store.and_then(|store| store.bounds(index).ok()).unwrap_or_default();
+            let bytes = store.and_then(|store| store.stored_bytes(index).ok());
+            ShardMetrics {
+                published: shard.log.head(),
+                retained: shard.log.head().saturating_sub(shard.log.low()),
+                retained_bytes: shard.figures.retained_bytes.get(),
+                expired: shard.figures.expired.get(),
+                index_bytes: shard.log.index_bytes(),
+                stored_bytes: bytes.unwrap_or(0),
+                stored: bounds.end.saturating_sub(bounds.low),
+                unsynced: bounds.end.saturating_sub(bounds.durable),
+            }
         });
         Metrics {
             chunk_bytes: inner.engine.pool.in_use(),
@@ -341,6 +364,7 @@ impl Broker {
         let topics = topics.values().map(|entry| TopicMetrics {
             name: entry.name.to_string(),
             published: entry.partitions.iter().map(|p| p.next_offset.get()).sum(),
+            duplicates: entry.partitions.iter().map(|p| p.duplicates.get()).sum(),
         });
         topics.collect()
     }
@@ -428,6 +452,22 @@ pub struct TopicDescription {
     pub retention: Option<Duration>,
     /// How many bytes of them are kept; `None` for any number.
     pub retention_bytes: Option<u64>,
+    /// For how long an id that was published counts; `None` if none does.
+    pub dedup_window: Option<Duration>,
+    /// How many such ids do at most; `None` for any number.
+    pub dedup_ids: Option<usize>,
+}
+
+impl TopicDescription {
+    /// The topic's settings, to be changed in part and given to [`Broker::update_topic`].
+    pub fn config(&self) -> TopicConfig {
+        TopicConfig::default()
+            .partitions(self.partitions.len())
+            .retention(self.retention)
+            .retention_bytes(self.retention_bytes)
+            .dedup_window(self.dedup_window)
+            .dedup_ids(self.dedup_ids)
+    }
 }
 
 /// A partition of a topic.
@@ -454,6 +494,21 @@ fn in_range(
     Err(ConfigError::OutOfRange { setting, min: min as u64, max: max as u64 })
 }
 
+/// Whether a topic can have these settings.
+fn check_topic(config: TopicConfig) -> Result<(), ConfigError> {
+    in_range("partitions", config.partitions, 1, MAX_PARTITIONS)?;
+    if let Some(window) = config.dedup_window {
+        // Beyond its retention there may be nothing that a duplicate would be one of.
+        let most = config.retention.map_or(u64::MAX, whole_ms);
+        let is_long = config.retention.is_some_and(|retention| window > retention);
+        if window < Duration::from_millis(1) || is_long {
+            let setting = "dedup_window in ms";
+            return Err(ConfigError::OutOfRange { setting, min: 1, max: most });
+        }
+    }
+    config.dedup_ids.map_or(Ok(()), |most| in_range("dedup_ids", most, 1, usize::MAX))
+}
+
 /// Settings of a broker. See [`Broker::builder`].
 #[derive(Debug, Clone)]
 #[must_use]
@@ -469,6 +524,7 @@ pub struct BrokerBuilder {
     sequencer: Sequencer,
     clock: Clock,
     store: StoreChoice,
+    around_waits: AroundWaits,
 }
 
 /// Where a broker with a directory keeps messages.
@@ -495,6 +551,7 @@ impl Default for BrokerBuilder {
             sequencer: Sequencer::default(),
             clock: Clock::default(),
             store: StoreChoice::Disk(DiskStoreBuilder::default()),
+            around_waits: AroundWaits::default(),
         }
     }
 }
@@ -552,6 +609,33 @@ impl BrokerBuilder {
         Self { store: StoreChoice::Other(store), ..self }
     }
 
+    /// Calls `around` wherever a call that receives or settles has to wait for something else than
+    /// messages, and waits inside the call that `around` makes of what it is given: where a dead
+    /// letter is stored, and where messages are read from the directory. To let go meanwhile of what
+    /// others need, such as the lock of an interpreter. No lock of the broker is held there that a
+    /// publish, a receive or a settlement takes.
+    ///
+    /// ```
+    /// use slipring::{Broker, DeliveryMode};
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    ///
+    /// static WAITS: AtomicU32 = AtomicU32::new(0);
+    /// let broker = Broker::builder()
+    ///     .around_waits(|wait| {
+    ///         WAITS.fetch_add(1, Ordering::Relaxed);
+    ///         wait();
+    ///     })
+    ///     .build()?;
+    /// let mut jobs = broker.subscription("jobs").delivery(DeliveryMode::AtLeastOnce).open()?;
+    /// broker.publish("jobs", "impossible")?;
+    /// jobs.recv()?.dead_letter("cannot be done")?;
+    /// assert_eq!(WAITS.load(Ordering::Relaxed), 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn around_waits(self, around: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Self {
+        Self { around_waits: AroundWaits::new(around), ..self }
+    }
+
     /// Delivery workers: as many as CPUs and at most 4 by default. They are started with the first
     /// handler.
     pub fn workers(self, workers: usize) -> Self {
@@ -589,14 +673,14 @@ impl BrokerBuilder {
     }
 
     /// Makes a broker in the directory `dir`: see [`Broker::open`]. After a crash this is where it
-    /// recovers, which takes about as long as reading the newest segment of each shard.
+    /// recovers, which takes about as long as reading the newest segment of each shard; and what was
+    /// published within the [dedup window](TopicConfig::dedup_window) of a topic to its shards, where
+    /// one has that.
     ///
     /// # Errors
     /// [`OpenError`].
     pub fn open(self, dir: impl AsRef<Path>) -> Result<Broker, OpenError> {
-        if let Some(shards) = self.shards {
-            self.check(shards)?;
-        }
+        self.check(self.shards.unwrap_or(1))?;
         let fs = RealFs::open(dir.as_ref()).map_err(StoreError::from)?;
         self.open_on(Arc::new(fs), boot_of_this_machine())
     }
@@ -609,7 +693,7 @@ impl BrokerBuilder {
             StoreChoice::Disk(_) => None,
             StoreChoice::Other(_) => Some(lock_directory(&*fs)?),
         };
-        let (store, id, on_damage): (Arc<dyn MessageStore>, _, _) = match &self.store {
+        let (fs, store, id, on_damage): (_, Arc<dyn MessageStore>, _, _) = match &self.store {
             StoreChoice::Disk(builder) => {
                 let builder = match self.shards {
                     Some(shards) => builder.clone().shards(shards),
@@ -617,21 +701,22 @@ impl BrokerBuilder {
                 };
                 // Subscriptions see messages while their publishers wait for the disk.
                 let builder = builder.clock(self.clock.clone()).boot(boot).shows_early();
-                let store = builder.open_on(Arc::clone(&fs))?;
+                let store = builder.open_on(fs)?;
                 let (id, on_damage) = (store.id(), store.on_damage());
-                (Arc::new(store), id, on_damage)
+                (store.directory(), Arc::new(store), id, on_damage)
             }
-            StoreChoice::Other(store) => (Arc::clone(store), 0, OnDamage::Refuse),
+            StoreChoice::Other(store) => (fs, Arc::clone(store), 0, OnDamage::Refuse),
         };
         let shards = store.shards();
         self.check(shards)?;
         let archive = Archive::open(fs, Arc::clone(&store), id, lock, on_damage)?;
         let id = archive.contents().store;
+        let around_waits = self.around_waits.clone();
         let origins = |pool: &Arc<Pool>, context: &Arc<Context>| {
             let origin = |shard| {
                 let bounds = store.bounds(shard)?;
                 let store = Arc::clone(&store);
-                let backing = Backing::new(store, shard, bounds.low, pool, context);
+                let backing = Backing::new(store, shard, bounds.low, pool, context, &around_waits);
                 Ok(Origin { sequence: bounds.end, backing: Some(backing) })
             };
             (0..shards).map(origin).collect()
@@ -656,10 +741,13 @@ impl BrokerBuilder {
 
     fn check(&self, shards: usize) -> Result<(), ConfigError> {
         in_range("shards", shards, 1, MAX_SHARDS)?;
+        if let StoreChoice::Disk(disk) = &self.store {
+            disk.check()?;
+        }
         let least = shards * 4 * CHUNK_BYTES;
         in_range("memory_budget", self.memory_budget, least, 1 << 46)?;
         in_range("payload_limit", self.payload_limit, 0, Limits::MAX_PAYLOAD_BYTES)?;
-        in_range("partitions", self.topic.partitions, 1, MAX_PARTITIONS)?;
+        check_topic(self.topic)?;
         in_range("workers", self.workers, 1, 256)
     }
 
@@ -696,6 +784,7 @@ impl BrokerBuilder {
             clock: self.clock.clone(),
             generation: Generation::current(),
             closed: AtomicBool::new(false),
+            around_waits: self.around_waits.clone(),
             store: archive.as_ref().map(|archive| Arc::clone(&archive.store)),
             alarms: Alarms::new(self.clock.clone()),
             sequencers: Vec::new(),

@@ -62,11 +62,19 @@ pub struct TopicConfig {
     pub(crate) partitions: usize,
     pub(crate) retention: Option<Duration>,
     pub(crate) retention_bytes: Option<u64>,
+    pub(crate) dedup_window: Option<Duration>,
+    pub(crate) dedup_ids: Option<usize>,
 }
 
 impl Default for TopicConfig {
     fn default() -> Self {
-        Self { partitions: 1, retention: Some(DEFAULT_RETENTION), retention_bytes: None }
+        Self {
+            partitions: 1,
+            retention: Some(DEFAULT_RETENTION),
+            retention_bytes: None,
+            dedup_window: None,
+            dedup_ids: None,
+        }
     }
 }
 
@@ -78,16 +86,55 @@ impl TopicConfig {
     }
 
     /// How long messages are kept, 7 days by default; `None` for ever. What is older is not
-    /// delivered any more, whether it was settled or not. A broker in memory keeps what its budget
-    /// has room for.
+    /// delivered any more, whether it was settled or not. The disk has its room back by whole
+    /// segments, when nothing in one is wanted any more; see
+    /// [`segment_bytes`](crate::store::DiskStoreBuilder::segment_bytes). A broker in memory keeps what
+    /// its budget has room for.
     pub fn retention(self, age: Option<Duration>) -> Self {
         Self { retention: age, ..self }
     }
 
-    /// How many bytes of messages are kept; `None`, the default, for any number. As for
-    /// [`retention`](Self::retention).
+    /// How many bytes of messages are kept, and up to a segment more; `None`, the default, for any
+    /// number. As for [`retention`](Self::retention).
     pub fn retention_bytes(self, bytes: Option<u64>) -> Self {
         Self { retention_bytes: bytes, ..self }
+    }
+
+    /// For how long an [id of the publisher's own](crate::NewMessage::id) counts: a message with an id
+    /// that was published to the topic less than this ago, in whichever partition, is not stored
+    /// again, and its receipt is that of the first one
+    /// ([`Receipt::duplicate`](crate::Receipt::duplicate)). `None`, the default, stores everything; at
+    /// least 1 ms, rounded up to whole ones, and at most the [`retention`](Self::retention).
+    ///
+    /// Messages without an id of their own are not concerned. What was refused does not count, nor
+    /// does what was published before the window was set. Of publishers that race with an id one
+    /// publishes, and the others wait for it; those that never wait are told
+    /// [`WouldBlock`](crate::PublishError::WouldBlock). Each id costs about 100 bytes of memory for as
+    /// long as it counts: see [`dedup_ids`](Self::dedup_ids). In a directory the ids are found in the
+    /// log when it is opened, which reads all that was published to the topic's shards within the
+    /// window.
+    ///
+    /// ```
+    /// use slipring::{Broker, NewMessage, TopicConfig};
+    /// use std::time::Duration;
+    ///
+    /// let broker = Broker::in_memory();
+    /// let two_minutes = Some(Duration::from_secs(120));
+    /// broker.create_topic_with("orders", TopicConfig::default().dedup_window(two_minutes))?;
+    /// let order = NewMessage::new(b"3 apples").id("order-17");
+    /// let first = broker.publish("orders", order)?;
+    /// let again = broker.publish("orders", order)?;
+    /// assert!(again.duplicate && again.id() == first.id());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn dedup_window(self, window: Option<Duration>) -> Self {
+        Self { dedup_window: window, ..self }
+    }
+
+    /// How many ids the [window](Self::dedup_window) knows at most, the latest; at least 1. `None`, the
+    /// default, for all: so many times 100 bytes as are published within the window.
+    pub fn dedup_ids(self, most: Option<usize>) -> Self {
+        Self { dedup_ids: most, ..self }
     }
 }
 

@@ -144,7 +144,7 @@ pub(crate) fn store(
         id: id.own(),
         attributes: &attributes,
     };
-    topic.publish_system(letter, PATIENCE).map(drop)
+    topic.publish_again(&letter, Some(PATIENCE)).map(drop)
 }
 
 /// As much of `text` as fits into an attribute.

@@ -6,6 +6,7 @@ use crate::archive::Archive;
 use crate::backoff::Backoff;
 use crate::config::{DeliveryMode, Overflow, Start};
 use crate::contain::contain;
+use crate::dedup_window::{DedupLimits, Earlier};
 use crate::error::{PublishError, StoreFault};
 use crate::filter::Filter;
 use crate::inbox::{Inbox, Queue};
@@ -41,6 +42,7 @@ impl Registry {
             // The store may be the user's. The keeper tries again.
             tracing::error!("the store panicked when it was to let messages go");
         }
+        self.restore_windows(archive)?;
         for (partition, position) in archive.cleared() {
             self.cleared.restore(partition, position);
         }
@@ -114,9 +116,51 @@ impl Registry {
                 max_bytes: record.retention_bytes,
             };
             let entry = TopicEntry::new(Arc::clone(&name), partitions.collect(), retention);
+            let most = |ids| usize::try_from(ids).unwrap_or(usize::MAX);
+            entry.set_dedup(record.dedup_window_ms.map(|ms| DedupLimits {
+                window_us: ms.saturating_mul(1000),
+                most_ids: record.dedup_ids.map_or(usize::MAX, most),
+            }));
             topics.insert(name, Arc::new(entry));
         }
         self.control().next_shard = contents.next.partition as usize % shards;
+        Ok(())
+    }
+
+    /// Finds the ids that topics know again in what was published within their windows.
+    ///
+    /// # Errors
+    /// When the store fails. What is damaged is passed over.
+    fn restore_windows(&self, archive: &Archive) -> Result<(), StoreError> {
+        let now_us = self.engine.clock.unix_us();
+        let topics = self.topics.read().unwrap_or_else(PoisonError::into_inner);
+        let mut from_us = vec![None; self.engine.shards.len()];
+        let mut windows = HashMap::new();
+        for topic in topics.values() {
+            let Some(window) = topic.window() else { continue };
+            let Some(limits) = window.lock().limits() else { continue };
+            let since_us = now_us.saturating_sub(limits.window_us);
+            for partition in &topic.partitions {
+                let from_us = &mut from_us[partition.shard];
+                *from_us = Some(from_us.map_or(since_us, |earliest: u64| earliest.min(since_us)));
+                windows.insert(partition.id, (window, since_us));
+            }
+        }
+        for (shard, from_us) in from_us.into_iter().enumerate() {
+            let Some(from_us) = from_us else { continue };
+            archive.for_each_since(shard, from_us, |record| {
+                let window = windows.get(&record.partition());
+                let window = window.filter(|(_, since_us)| record.published_us() >= *since_us);
+                if let (Some((window, _)), Some(id)) = (window, record.id()) {
+                    let place = Earlier { partition: record.partition(), offset: record.offset() };
+                    window.lock().note(id, place, record.published_us());
+                }
+            })?;
+        }
+        topics
+            .values()
+            .filter_map(|topic| topic.window())
+            .for_each(|window| window.lock().arrange());
         Ok(())
     }
 
@@ -172,10 +216,12 @@ impl Registry {
         name: &str,
         partitions: &[(u32, usize)],
         retention: Retention,
+        dedup: Option<DedupLimits>,
     ) -> Result<(), PublishError> {
         let Some(archive) = &self.archive else { return Ok(()) };
         let partitions = partitions.iter();
         let (retention_ms, retention_bytes) = record_of(retention);
+        let (dedup_window_ms, dedup_ids) = dedup_record_of(dedup);
         let record = TopicRecord {
             id: archive.next_ids().topic,
             partitions: partitions
@@ -184,20 +230,25 @@ impl Registry {
             retention_ms,
             retention_bytes,
             priority: 0,
+            dedup_window_ms,
+            dedup_ids,
         };
         Ok(archive.change(&[Change::PutTopic(name.to_owned(), record)])?)
     }
 
-    /// Writes down how long the messages of a topic are kept from now on.
+    /// Writes down how long the messages of a topic are kept from now on, and which are known again.
     pub(crate) fn change_topic(
         &self,
         name: &str,
         retention: Retention,
+        dedup: Option<DedupLimits>,
     ) -> Result<(), PublishError> {
         let Some(archive) = &self.archive else { return Ok(()) };
         let Some(record) = archive.topic(name) else { return Ok(()) };
         let (retention_ms, retention_bytes) = record_of(retention);
-        let record = TopicRecord { retention_ms, retention_bytes, ..record };
+        let (dedup_window_ms, dedup_ids) = dedup_record_of(dedup);
+        let record =
+            TopicRecord { retention_ms, retention_bytes, dedup_window_ms, dedup_ids, ..record };
         Ok(archive.change(&[Change::PutTopic(name.to_owned(), record)])?)
     }
 
@@ -282,9 +333,8 @@ impl Registry {
     /// it is tried again.
     pub(crate) fn note_settled(&self, durable: bool) {
         let Some(archive) = &self.archive else { return };
-        if let Err(fault) = self.try_to_note_settled(archive, durable) {
-            tracing::error!(%fault, "what was settled is not noted: it may be delivered again");
-        }
+        // The archive has told it.
+        let _ = self.try_to_note_settled(archive, durable);
     }
 
     pub(crate) fn try_to_note_settled(
@@ -373,6 +423,7 @@ impl Registry {
         }
         // One that is not known here yet has just been made.
         let wanted = |partition: u32| wanted.get(partition as usize).copied().unwrap_or_default();
+        let mut has_failed = false;
         for (index, shard) in self.engine.shards.iter().enumerate() {
             match archive.store.retain(index, now_us, &wanted) {
                 Ok(retained) => {
@@ -387,8 +438,16 @@ impl Registry {
                         backing.removed_below(retained.low);
                     }
                 }
-                Err(error) => tracing::warn!(shard = index, %error, "nothing could be let go"),
+                Err(error) => {
+                    has_failed = true;
+                    if archive.retaining.begins() {
+                        tracing::warn!(shard = index, %error, "messages cannot be let go");
+                    }
+                }
             }
+        }
+        if !has_failed && archive.retaining.ends() {
+            tracing::info!("messages can be let go again");
         }
     }
 
@@ -411,6 +470,12 @@ impl Registry {
 /// Milliseconds and bytes, as they are written down.
 fn record_of(retention: Retention) -> (Option<u64>, Option<u64>) {
     (retention.max_age_us.map(|us| us.div_ceil(1000)), retention.max_bytes)
+}
+
+/// Milliseconds and a number, likewise.
+fn dedup_record_of(dedup: Option<DedupLimits>) -> (Option<u64>, Option<u64>) {
+    let ids = dedup.filter(|limits| limits.most_ids < usize::MAX);
+    (dedup.map(|limits| limits.window_us / 1000), ids.map(|limits| limits.most_ids as u64))
 }
 
 /// What is written down of how a subscription delivers.

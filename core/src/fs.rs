@@ -5,6 +5,7 @@
 //! removed since the last [`Fs::sync_dir`] of the directory they are in, in any combination.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::OpenOptionsExt;
@@ -33,6 +34,9 @@ pub trait Fs: Send + Sync + 'static {
     /// Makes the file if need be and locks it against everybody else, also in other processes;
     /// `WouldBlock` when it is locked. The lock ends when it is dropped, or with the process.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FsLock>>;
+    /// How many bytes the disk has that the directory is on, free or not; the most there are if that
+    /// is not known.
+    fn disk_bytes(&self) -> io::Result<u64>;
 }
 
 /// An open file. All its calls name a position: there is no cursor to share.
@@ -124,7 +128,40 @@ pub fn read_full_at(file: &dyn FsFile, buf: &mut [u8], at: u64) -> io::Result<us
     Ok(filled)
 }
 
-/// A directory of the operating system's file system.
+/// What the operating system said, and of which file.
+#[derive(Debug)]
+struct FileError {
+    path: PathBuf,
+    source: io::Error,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.source)
+    }
+}
+
+impl std::error::Error for FileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.source)
+    }
+}
+
+/// Has errors tell the file; their kind stays.
+fn of<T>(path: &Path, outcome: Result<T, impl Into<io::Error>>) -> io::Result<T> {
+    outcome.map_err(|error| {
+        let source = error.into();
+        io::Error::new(source.kind(), FileError { path: path.to_owned(), source })
+    })
+}
+
+/// The operating system's number of an error, also of one that tells its file.
+pub(crate) fn os_number(error: &io::Error) -> Option<i32> {
+    let of_file = || error.get_ref()?.downcast_ref::<FileError>()?.source.raw_os_error();
+    error.raw_os_error().or_else(of_file)
+}
+
+/// A directory of the operating system's file system. Errors tell the file they are of.
 #[derive(Debug, Clone)]
 pub struct RealFs {
     root: PathBuf,
@@ -137,9 +174,9 @@ impl RealFs {
     ///
     /// What the operating system says.
     pub fn open(root: &Path) -> io::Result<Self> {
-        create_dirs(root)?;
+        of(root, create_dirs(root))?;
         // Absolute, because the program may change its working directory later.
-        Ok(Self { root: root.canonicalize()? })
+        Ok(Self { root: of(root, root.canonicalize())? })
     }
 
     /// The directory's absolute path.
@@ -176,21 +213,26 @@ impl Fs for RealFs {
         options.read(true).write(how != OpenHow::Read).create_new(how == OpenHow::CreateNew);
         // Messages are the user's business alone.
         options.mode(0o600);
-        Ok(Box::new(RealFile(options.open(self.path(path)?)?)))
+        let path = self.path(path)?;
+        let file = of(&path, options.open(&path))?;
+        Ok(Box::new(RealFile { file, path }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        std::fs::rename(self.path(from)?, self.path(to)?)
+        let to = self.path(to)?;
+        of(&to, std::fs::rename(self.path(from)?, &to))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        std::fs::remove_file(self.path(path)?)
+        let path = self.path(path)?;
+        of(&path, std::fs::remove_file(&path))
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<FsEntry>> {
+        let dir = self.path(dir)?;
         let mut entries = Vec::new();
-        for entry in std::fs::read_dir(self.path(dir)?)? {
-            let entry = entry?;
+        for entry in of(&dir, std::fs::read_dir(&dir))? {
+            let entry = of(&dir, entry)?;
             match entry.metadata() {
                 Ok(meta) => entries.push(FsEntry {
                     name: entry.file_name(),
@@ -199,65 +241,84 @@ impl Fs for RealFs {
                 }),
                 // Removed since the directory was read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+                Err(error) => return of(&entry.path(), Err(error)),
             }
         }
         Ok(entries)
     }
 
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        std::fs::create_dir(self.path(path)?)
+        let path = self.path(path)?;
+        of(&path, std::fs::create_dir(&path))
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        File::open(self.path(path)?)?.sync_all()
+        let path = self.path(path)?;
+        of(&path, File::open(&path).and_then(|dir| dir.sync_all()))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FsLock>> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(self.path(path)?)?;
-        file.try_lock()?;
+        let path = self.path(path)?;
+        let file = of(&path, options.open(&path))?;
+        of(&path, file.try_lock())?;
         Ok(Box::new(RealLock { _file: file }))
+    }
+
+    fn disk_bytes(&self) -> io::Result<u64> {
+        let disk = of(&self.root, rustix::fs::statvfs(&self.root))?;
+        let bytes = disk.f_blocks.saturating_mul(disk.f_frsize);
+        Ok(if bytes == 0 { u64::MAX } else { bytes })
     }
 }
 
-struct RealFile(File);
+struct RealFile {
+    file: File,
+    path: PathBuf,
+}
+
+impl RealFile {
+    fn call<T>(&self, call: impl Fn(&File) -> rustix::io::Result<T>) -> io::Result<T> {
+        of(&self.path, retry_on_intr(|| call(&self.file)))
+    }
+}
 
 impl FsFile for RealFile {
     fn read_at(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
-        Ok(retry_on_intr(|| rustix::io::pread(&self.0, &mut *buf, at))?)
+        of(&self.path, retry_on_intr(|| rustix::io::pread(&self.file, &mut *buf, at)))
     }
 
     fn write_at(&self, bufs: &[IoSlice<'_>], at: u64) -> io::Result<usize> {
         /// The kernel refuses more buffers in one call (UIO_MAXIOV).
         const MAX_BUFFERS: usize = 1024;
         let bufs = &bufs[..bufs.len().min(MAX_BUFFERS)];
-        Ok(retry_on_intr(|| rustix::io::pwritev(&self.0, bufs, at))?)
+        self.call(|file| rustix::io::pwritev(file, bufs, at))
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        Ok(retry_on_intr(|| rustix::fs::fdatasync(&self.0))?)
+        self.call(|file| rustix::fs::fdatasync(file))
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        Ok(retry_on_intr(|| rustix::fs::ftruncate(&self.0, len))?)
+        self.call(|file| rustix::fs::ftruncate(file, len))
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(of(&self.path, self.file.metadata())?.len())
     }
 
     fn allocate(&self, at: u64, len: u64) -> io::Result<()> {
-        match retry_on_intr(|| rustix::fs::fallocate(&self.0, FallocateFlags::empty(), at, len)) {
+        let none = FallocateFlags::empty();
+        match retry_on_intr(|| rustix::fs::fallocate(&self.file, none, at, len)) {
             Err(rustix::io::Errno::OPNOTSUPP) if self.len()? < at + len => self.set_len(at + len),
             Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
-            outcome => Ok(outcome?),
+            outcome => of(&self.path, outcome),
         }
     }
 
     fn drop_cache(&self) -> io::Result<()> {
-        Ok(rustix::fs::fadvise(&self.0, 0, None, Advice::DontNeed)?)
+        self.call(|file| rustix::fs::fadvise(file, 0, None, Advice::DontNeed))
     }
 }
 
@@ -346,6 +407,32 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         drop(lock);
         fs.lock(Path::new("LOCK")).unwrap();
+    }
+
+    #[test]
+    fn an_error_tells_its_file_its_kind_and_its_number() {
+        let (dir, fs) = fresh();
+        let errors = [
+            fs.open(Path::new("x/y"), OpenHow::Read).err(),
+            fs.remove(Path::new("x/y")).err(),
+            fs.list(Path::new("x/y")).err(),
+            fs.create_dir(Path::new("x/y")).err(),
+            fs.sync_dir(Path::new("x/y")).err(),
+            fs.lock(Path::new("x/y")).err(),
+            fs.rename(Path::new("x"), Path::new("x/y")).err(),
+        ];
+        let path = dir.path().canonicalize().unwrap().join("a/b/x/y");
+        for error in errors.map(Option::unwrap) {
+            assert!(error.to_string().starts_with(path.to_str().unwrap()), "{error}");
+            assert_eq!((error.kind(), os_number(&error)), (io::ErrorKind::NotFound, Some(2)));
+        }
+        fs.open(Path::new("z"), OpenHow::CreateNew).unwrap();
+        let file = fs.open(Path::new("z"), OpenHow::Read).unwrap();
+        let error = file.write_at(&[IoSlice::new(b"x")], 0).unwrap_err();
+        assert!(error.to_string().contains("a/b/z: "), "{error}");
+        assert!(os_number(&error).is_some());
+        let error = RealFs::open(&dir.path().join("a/b/z")).unwrap_err();
+        assert!(error.to_string().contains("a/b/z: "), "{error}");
     }
 
     #[test]

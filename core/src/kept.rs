@@ -56,7 +56,7 @@ impl Drop for KeptRecord {
 /// broker.publish("a/b", "one")?;
 /// broker.publish("a/c", "two")?;
 /// let mut kept = OwnedMessages::default();
-/// all.poll(64, |message| kept.push(&message))?;
+/// all.poll(64, |message| kept.push(message))?;
 /// drop((all, broker));
 /// assert_eq!(kept.get(1).unwrap().payload(), b"two");
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -770,7 +770,7 @@ impl Lane {
         most: usize,
         context: &Arc<Context>,
         released: &mut impl FnMut(),
-        f: &mut impl FnMut(Message<'_>) -> bool,
+        f: &mut impl FnMut(&Message<'_>) -> bool,
     ) -> Polled {
         self.read_side(reader, |side| {
             let special = Polled { count: 0, is_all: false };
@@ -813,6 +813,9 @@ impl Lane {
                         break;
                     }
                 }
+                // SAFETY: the pins keep it.
+                let record = unsafe { Record::at(first) };
+                let mut message = Message { record, context, lease: None };
                 // What is done apart leaves the registers to `f`.
                 for (at, &address) in block.iter().enumerate() {
                     taking.last = address;
@@ -821,9 +824,9 @@ impl Lane {
                         taking.leave();
                     }
                     // SAFETY: the pins keep it.
-                    let record = unsafe { Record::at(address) };
-                    debug_assert_eq!(record.sequence_low(), span.first as u32 + at as u32);
-                    if !f(Message { record, context, lease: None }) {
+                    message.record = unsafe { Record::at(address) };
+                    debug_assert_eq!(message.record.sequence_low(), span.first as u32 + at as u32);
+                    if !f(&message) {
                         return Polled { count: most - left + at + 1, is_all: false };
                     }
                 }

@@ -1,12 +1,13 @@
 //! The ledger: which messages of one shard a subscription has taken and not settled, what each of
 //! them waits for, and until when.
 //!
-//! A message that is taken and neither settled at once nor dropped is a lease in the slab, found by
-//! its sequence. As all leases are given for the same time, those that were given stand in the
-//! order in which they expire: the common list needs no sorting and nothing happens to it when
-//! time passes. Deadlines of their own (extensions, pauses between attempts) go to a timer wheel,
-//! whose lists are made of the same leases. Every operation costs O(1) amortised; what expires is
-//! handed out one by one, so a million leases that expire at once delay nobody.
+//! A message that is taken and neither settled at once nor dropped is found by its sequence in an
+//! index. Nothing more is kept of it while its first lease runs: see [`fresh`](crate::fresh). What
+//! becomes of it then is a lease in the slab. As all leases are given for the same time, those that
+//! were given stand in the order in which they expire: the common list needs no sorting and nothing
+//! happens to it when time passes. Deadlines of their own (extensions, pauses between attempts) go
+//! to a timer wheel, whose lists are made of the same leases. Every operation costs O(1) amortised;
+//! what expires is handed out one by one, so a million leases that expire at once delay nobody.
 //!
 //! | a message is | until |
 //! |---|---|
@@ -17,7 +18,8 @@
 //! One consumer owns a ledger, or it is behind a lock: nothing here is shared.
 
 use crate::clock::whole_ms;
-use crate::index::Index;
+use crate::fresh::Fresh;
+use crate::index::{Index, Known};
 use crate::settled::Settled;
 use crate::slab::{Lease, LeaseState, Slab, Slot};
 use crate::wheel::{LISTS, Wheel};
@@ -41,14 +43,17 @@ const MOVES: usize = 10_000;
 /// See the module's head.
 #[derive(Debug)]
 pub struct Ledger {
-    settled: Settled,
+    /// Below it everything is settled.
+    floor: u64,
     /// Behind the last message that was taken.
     next: u64,
     slab: Slab,
     by_sequence: Index,
+    fresh: Fresh,
     wheel: Wheel,
     /// Ordering keys of which a message has failed and is not settled.
     keys: HashMap<u32, Key>,
+    /// Leased, and not fresh any more.
     leased: usize,
     /// Whether keys may have to be [told](Self::tell_key).
     asks_keys: bool,
@@ -115,10 +120,11 @@ impl Ledger {
     /// A ledger in which everything below `floor` is settled.
     pub fn new(floor: u64) -> Self {
         Self {
-            settled: Settled::new(floor),
+            floor,
             next: floor,
             slab: Slab::new(WHEEL),
             by_sequence: Index::default(),
+            fresh: Fresh::default(),
             wheel: Wheel::default(),
             keys: HashMap::new(),
             leased: 0,
@@ -133,13 +139,13 @@ impl Ledger {
     pub fn restored(position: Position, has_keys: bool) -> Self {
         let Position { floor, settled, attempts } = position;
         let mut ledger = Self::new(floor);
-        ledger.settled = Settled::with(floor, settled);
+        let settled = Settled::with(floor, settled);
         let tried = attempts.last_key_value().map_or(floor, |(last, _)| last + 1);
-        ledger.next = ledger.settled.end().max(tried);
+        (ledger.floor, ledger.next) = (settled.floor(), settled.end().max(tried));
         ledger.asks_keys = has_keys;
         ledger.changes = Changes { from: ledger.next, again: Some(Vec::new()) };
         let mut attempts = attempts.into_iter().peekable();
-        for sequence in &ledger.settled.missing(0..ledger.next) {
+        for sequence in &settled.missing(0..ledger.next) {
             let key = if has_keys { UNREAD } else { 0 };
             let mut lease = Lease::new(sequence, key, LeaseState::Waiting);
             lease.generation = 0;
@@ -156,14 +162,14 @@ impl Ledger {
     /// Whether the ordering key of the message at `sequence`, which has just been leased, is to be
     /// [told](Self::tell_key).
     pub fn asks_key(&self, sequence: u64) -> bool {
-        let is_unread = |slot| self.slab.get(slot).key == UNREAD;
-        self.asks_keys && self.find(sequence).is_some_and(is_unread)
+        let known = self.by_sequence.get(sequence).filter(|_| self.asks_keys);
+        matches!(known, Some(Known::At(slot)) if self.slab.get(slot).key == UNREAD)
     }
 
     /// Tells the ordering key of the message of `grant`, as [`lease`](Self::lease) has it. False if
     /// the message must wait for an earlier one of its key: then it was not leased, and is no attempt.
     pub fn tell_key(&mut self, grant: Grant, key: u32) -> bool {
-        let Some(slot) = self.find(grant.sequence) else { return false };
+        let Some(Known::At(slot)) = self.by_sequence.get(grant.sequence) else { return false };
         let must_wait = self.must_wait(key, grant.sequence);
         if grant.attempt > 1 {
             self.fail(key, grant.sequence);
@@ -186,17 +192,29 @@ impl Ledger {
         let Changes { from, again } = &mut self.changes;
         let from = std::mem::replace(from, self.next);
         let again = again.replace(Vec::new()).unwrap_or_default();
-        let attempts = self.settled.missing(from..self.next).into_iter().chain(again);
-        let attempts = attempts.filter_map(|sequence| {
-            let lease = self.slab.get(self.by_sequence.get(sequence)?);
-            // Whoever has a message now has had it, whatever becomes of the process.
-            (lease.attempts > 0).then(|| (sequence, lease.attempts.saturating_add(1)))
-        });
-        Position {
-            floor: self.settled.floor(),
-            settled: self.settled.sparse(),
-            attempts: attempts.collect(),
+        // Whoever has a message now has had it, whatever becomes of the process.
+        let next = |known| match known {
+            Known::Fresh => Some(2),
+            Known::At(slot) => {
+                let tried = self.slab.get(slot).attempts;
+                (tried > 0).then(|| tried.saturating_add(1))
+            }
+        };
+        let (mut settled, mut attempts) = (RoaringTreemap::new(), BTreeMap::new());
+        let mut behind = self.floor;
+        for (sequence, known) in self.by_sequence.iter() {
+            settled.insert_range(behind..sequence);
+            behind = sequence + 1;
+            if sequence >= from {
+                attempts.extend(next(known).map(|next| (sequence, next)));
+            }
         }
+        settled.insert_range(behind..self.next);
+        for sequence in again {
+            let next = self.by_sequence.get(sequence).and_then(next);
+            attempts.extend(next.map(|next| (sequence, next)));
+        }
+        Position { floor: self.floor, settled, attempts }
     }
 
     /// The next call of [`changes`](Self::changes) is to tell all: what the last one told is not
@@ -208,20 +226,19 @@ impl Ledger {
     /// All below `sequence` has been looked at: what was not taken is not wanted.
     pub fn pass(&mut self, sequence: u64) {
         if sequence > self.next {
-            self.settled.settle_all(self.next..sequence);
-            self.next = sequence;
+            self.move_to(sequence, sequence);
         }
     }
 
     /// Below it everything is settled.
     pub fn floor(&self) -> u64 {
-        self.settled.floor()
+        self.floor
     }
 
     /// The first message that is taken and not settled.
     #[inline]
     pub fn oldest(&self) -> Option<u64> {
-        (self.floor() < self.next).then(|| self.floor())
+        (self.floor < self.next).then_some(self.floor)
     }
 
     /// Behind the last message that was taken.
@@ -229,14 +246,9 @@ impl Ledger {
         self.next
     }
 
-    /// What is settled.
-    pub fn settled(&self) -> &Settled {
-        &self.settled
-    }
-
     /// Messages that are leased.
     pub fn leased(&self) -> usize {
-        self.leased
+        self.leased + self.fresh.len()
     }
 
     /// Messages that were taken and are not settled.
@@ -250,32 +262,39 @@ impl Ledger {
         self.by_sequence.len() == 0
     }
 
-    /// What was between the last message taken and `sequence` is not wanted.
+    /// What is below `next` is taken, or not wanted; if nothing was unsettled, nothing is below
+    /// `floor`.
     #[inline]
-    fn skip_to(&mut self, sequence: u64) {
-        debug_assert!(sequence >= self.next, "messages are taken in order");
-        self.settled.settle_all(self.next..sequence);
-        self.next = sequence + 1;
+    fn move_to(&mut self, floor: u64, next: u64) {
+        debug_assert!(next >= self.next, "messages are taken in order");
+        if self.floor == self.next {
+            self.floor = floor;
+        }
+        self.next = next;
     }
 
     /// The next message was taken and handled: it is settled. So are those before it, if nothing
     /// was [unsettled](Self::is_quiet) and they were handled as well: a run is told by its last.
     #[inline]
     pub fn take_settled(&mut self, sequence: u64) {
-        self.skip_to(sequence);
-        self.settled.settle(sequence);
+        self.move_to(sequence + 1, sequence + 1);
     }
 
     /// The next message, at `sequence`, is taken: leases it until `deadline`, the same time from
     /// now for all, unless it must wait for another of its ordering key. `key` is 0 where there is
     /// none, or where its order does not matter.
     pub fn lease(&mut self, sequence: u64, key: u32, deadline: Duration) -> Option<Grant> {
-        self.skip_to(sequence);
+        self.move_to(sequence, sequence + 1);
+        let tick = tick_after(deadline);
+        if key == 0 && self.fresh.give(sequence, tick) {
+            self.by_sequence.insert(sequence, Known::Fresh);
+            return Some(Grant { sequence, generation: 1, attempt: 1 });
+        }
         let held = self.must_wait(key, sequence);
         let state = if held { LeaseState::Held } else { LeaseState::Leased };
         let mut lease = Lease::new(sequence, key, state);
         lease.attempts = u16::from(!held);
-        lease.set_deadline(tick_after(deadline));
+        lease.set_deadline(tick);
         let slot = self.insert(lease);
         if held {
             self.hold(key, sequence);
@@ -297,12 +316,9 @@ impl Ledger {
             if !self.wheel.is_empty() {
                 self.turn_wheel(now);
             }
-            let Some(slot) = self.slab.first(DUE).filter(|_| self.leased < most) else {
-                let given = self.slab.first(GIVEN)?;
-                if self.slab.get(given).deadline() > now {
-                    return None;
-                }
-                self.make_due(given);
+            let Some(slot) = self.slab.first(DUE).filter(|_| self.leased() < most) else {
+                let expired = self.first_expired(now)?;
+                self.make_due(expired);
                 continue;
             };
             let Lease { sequence, key, .. } = *self.slab.get(slot);
@@ -328,26 +344,50 @@ impl Ledger {
         None
     }
 
+    /// The lease that ends first, if it has at the tick `now`.
+    fn first_expired(&mut self, now: u64) -> Option<Slot> {
+        let given = self.slab.first(GIVEN).map(|slot| {
+            let lease = self.slab.get(slot);
+            (lease.deadline(), lease.sequence)
+        });
+        let fresh = self.fresh.first();
+        let first = [given, fresh].into_iter().flatten().min();
+        let (_, sequence) = first.filter(|&(deadline, _)| deadline <= now)?;
+        if fresh == first { Some(self.file(sequence)) } else { self.slab.first(GIVEN) }
+    }
+
+    /// Puts a fresh lease, to which something happens, into the slab; it is in no list.
+    fn file(&mut self, sequence: u64) -> Slot {
+        let mut lease = Lease::new(sequence, 0, LeaseState::Leased);
+        lease.attempts = 1;
+        lease.set_deadline(self.fresh.deadline(sequence));
+        let slot = self.slab.insert(lease);
+        self.by_sequence.set(sequence, Known::At(slot));
+        self.fresh.leave(sequence, &self.by_sequence);
+        self.leased += 1;
+        slot
+    }
+
     /// When something may be due next, if at most `most` may be leased; in the past if it is.
     pub fn next_due(&self, most: usize) -> Option<Duration> {
-        if self.leased < most && self.slab.first(DUE).is_some() {
+        if self.leased() < most && self.slab.first(DUE).is_some() {
             return Some(Duration::ZERO);
         }
         let given = self.slab.first(GIVEN).map(|slot| self.slab.get(slot).deadline());
+        let fresh = self.fresh.first().map(|(deadline, _)| deadline);
         let placed = self.wheel.next().map(|place| place.tick);
-        given.into_iter().chain(placed).min().map(Duration::from_millis)
+        [given, fresh, placed].into_iter().flatten().min().map(Duration::from_millis)
     }
 
     /// Settles the message at `sequence`, if its lease of this `generation` has not been followed
     /// by another. False if that had no effect.
     pub fn ack(&mut self, sequence: u64, generation: u32) -> bool {
-        match self.find(sequence) {
-            Some(slot) if self.slab.get(slot).generation == generation => {
-                self.remove(sequence);
-                true
-            }
-            _ => false,
-        }
+        let present = match self.by_sequence.get(sequence) {
+            Some(Known::Fresh) => 1,
+            Some(Known::At(slot)) => self.slab.get(slot).generation,
+            None => return false,
+        };
+        present == generation && self.remove(sequence)
     }
 
     /// Hints that the messages at these sequences will be settled soon, the nearer one sooner: what is
@@ -357,7 +397,7 @@ impl Ledger {
         if let Some(far) = far {
             self.by_sequence.fetch(far);
         }
-        if let Some(slot) = near.and_then(|near| self.by_sequence.get(near)) {
+        if let Some(Known::At(slot)) = near.and_then(|near| self.by_sequence.get(near)) {
             self.slab.fetch(slot);
         }
     }
@@ -378,8 +418,7 @@ impl Ledger {
         now: Duration,
         due: Duration,
     ) -> Result<(), Stale> {
-        let slot = self.find_lease(sequence, generation, now)?;
-        self.unlink(slot);
+        let slot = self.take_lease(sequence, generation, now)?;
         self.leased -= 1;
         let lease = self.slab.get_mut(slot);
         lease.state = LeaseState::Waiting;
@@ -403,7 +442,7 @@ impl Ledger {
         due: Duration,
     ) -> Result<(), Stale> {
         self.nack(grant.sequence, grant.generation, now, due)?;
-        if let Some(slot) = self.find(grant.sequence) {
+        if let Some(Known::At(slot)) = self.by_sequence.get(grant.sequence) {
             let lease = self.slab.get_mut(slot);
             lease.attempts = lease.attempts.saturating_sub(1);
         }
@@ -421,8 +460,7 @@ impl Ledger {
         now: Duration,
         deadline: Duration,
     ) -> Result<(), Stale> {
-        let slot = self.find_lease(sequence, generation, now)?;
-        self.unlink(slot);
+        let slot = self.take_lease(sequence, generation, now)?;
         self.put_off(slot, whole_ms(now), tick_after(deadline));
         Ok(())
     }
@@ -432,12 +470,16 @@ impl Ledger {
     /// # Errors
     /// [`Stale`], if it is.
     pub fn attempts(&self, sequence: u64, generation: u32, now: Duration) -> Result<u32, Stale> {
-        let slot = self.find_lease(sequence, generation, now)?;
-        Ok(u32::from(self.slab.get(slot).attempts))
+        let attempts = match self.find_lease(sequence, generation, now)? {
+            Known::Fresh => 1,
+            Known::At(slot) => self.slab.get(slot).attempts,
+        };
+        Ok(u32::from(attempts))
     }
 
     /// All that is leased is due now, as if its deadline had passed.
     pub fn expire_all(&mut self) {
+        self.fresh.expire_all();
         while let Some(slot) = self.slab.first(GIVEN) {
             self.make_due(slot);
         }
@@ -445,7 +487,7 @@ impl Ledger {
         let extended = self.slab.iter().filter(|lease| lease.state == LeaseState::Leased);
         let extended: Vec<u64> = extended.map(|lease| lease.sequence).collect();
         for sequence in extended {
-            if let Some(slot) = self.find(sequence) {
+            if let Some(Known::At(slot)) = self.by_sequence.get(sequence) {
                 self.make_due(slot);
             }
         }
@@ -472,57 +514,64 @@ impl Ledger {
     pub fn expire_below(&mut self, low: u64) -> u64 {
         let mut expired = 0;
         let end = low.min(self.next);
-        if end > self.floor() {
-            if self.by_sequence.len() as u64 <= end - self.floor() {
-                let old: Vec<u64> = self.slab.iter().map(|lease| lease.sequence).collect();
-                for sequence in old.into_iter().filter(|&sequence| sequence < end) {
-                    expired += u64::from(self.remove(sequence));
-                }
-            } else {
-                while self.floor() < end {
-                    // The floor moves on to the next one that is unsettled.
-                    let removed = self.remove(self.floor());
-                    debug_assert!(removed, "what is taken is settled or known");
-                    expired += 1;
-                }
-            }
+        while self.floor < end {
+            // The floor moves on to the next one that is unsettled.
+            let removed = self.remove(self.floor);
+            debug_assert!(removed, "what is taken is settled or known");
+            expired += 1;
         }
-        if low > self.next {
-            self.settled.settle_all(self.next..low);
-            self.next = low;
-        }
+        self.pass(low);
         expired
     }
 
-    #[inline]
-    fn find(&self, sequence: u64) -> Option<Slot> {
-        self.by_sequence.get(sequence)
+    /// The lease of this generation, if it is not over.
+    fn find_lease(&self, sequence: u64, generation: u32, now: Duration) -> Result<Known, Stale> {
+        let known = self.by_sequence.get(sequence).ok_or(Stale)?;
+        let (is_leased, present, deadline) = match known {
+            Known::Fresh => (true, 1, self.fresh.deadline(sequence)),
+            Known::At(slot) => {
+                let lease = self.slab.get(slot);
+                (lease.state == LeaseState::Leased, lease.generation, lease.deadline())
+            }
+        };
+        let is_it = is_leased && present == generation && deadline > whole_ms(now);
+        if is_it { Ok(known) } else { Err(Stale) }
     }
 
-    /// The lease of this generation, if it is not over.
-    fn find_lease(&self, sequence: u64, generation: u32, now: Duration) -> Result<Slot, Stale> {
-        let slot = self.find(sequence).ok_or(Stale)?;
-        let lease = self.slab.get(slot);
-        let is_it = lease.generation == generation
-            && lease.state == LeaseState::Leased
-            && lease.deadline() > whole_ms(now);
-        if is_it { Ok(slot) } else { Err(Stale) }
+    /// The same, taken out of its list.
+    fn take_lease(&mut self, sequence: u64, generation: u32, now: Duration) -> Result<Slot, Stale> {
+        match self.find_lease(sequence, generation, now)? {
+            Known::Fresh => Ok(self.file(sequence)),
+            Known::At(slot) => {
+                self.unlink(slot);
+                Ok(slot)
+            }
+        }
     }
 
     fn insert(&mut self, lease: Lease) -> Slot {
         let slot = self.slab.insert(lease);
-        self.by_sequence.insert(lease.sequence, slot);
+        self.by_sequence.insert(lease.sequence, Known::At(slot));
         slot
     }
 
+    /// Settles the message at `sequence`. False if it is settled, or was never taken.
     fn remove(&mut self, sequence: u64) -> bool {
-        let Some(slot) = self.by_sequence.remove(sequence) else { return false };
-        let Lease { key, state, .. } = *self.slab.get(slot);
-        self.unlink(slot);
-        self.slab.remove(slot);
-        self.leased -= usize::from(state == LeaseState::Leased);
-        self.settled.settle(sequence);
-        self.free_key(key, sequence);
+        match self.by_sequence.remove(sequence) {
+            None => return false,
+            Some(Known::Fresh) => self.fresh.leave(sequence, &self.by_sequence),
+            Some(Known::At(slot)) => {
+                let Lease { key, state, .. } = *self.slab.get(slot);
+                self.unlink(slot);
+                self.slab.remove(slot);
+                self.leased -= usize::from(state == LeaseState::Leased);
+                self.free_key(key, sequence);
+            }
+        }
+        if sequence == self.floor {
+            // Each sequence is passed once.
+            self.floor = self.by_sequence.first_known(sequence).unwrap_or(self.next);
+        }
         true
     }
 
@@ -607,7 +656,8 @@ impl Ledger {
             }
             None => self.keys.remove(&key).map(|key| key.held).unwrap_or_default(),
         };
-        for slot in freed.into_iter().filter_map(|sequence| self.by_sequence.get(sequence)) {
+        for sequence in freed {
+            let Some(Known::At(slot)) = self.by_sequence.get(sequence) else { continue };
             debug_assert_eq!(self.slab.get(slot).state, LeaseState::Held, "it is in no list");
             self.slab.get_mut(slot).state = LeaseState::Waiting;
             self.slab.append(DUE, slot);

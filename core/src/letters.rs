@@ -49,7 +49,8 @@ impl DeadLetters {
     }
 
     /// The first `most` letters that are retained and were neither sent back nor thrown away, in
-    /// order by partition and offset. None while the broker cannot be called.
+    /// order by partition and offset. What is still there can be listed after the broker has closed.
+    /// None from inside a filter function, or in the child of a fork.
     pub fn list(&self, most: usize) -> Vec<OwnedMessage> {
         self.list_where(most, |_| true)
     }
@@ -106,6 +107,7 @@ impl DeadLetters {
     /// # Errors
     /// With the first that could not be; those before it were.
     pub fn redrive_all(&self) -> Result<u64, PublishError> {
+        self.registry.engine.check()?;
         self.redrive_where(|_| true)
     }
 
@@ -114,6 +116,7 @@ impl DeadLetters {
     /// # Errors
     /// As [`redrive_all`](Self::redrive_all).
     pub fn redrive_by(&self, filter: &Filter) -> Result<u64, PublishError> {
+        self.registry.engine.check()?;
         self.redrive_where(|letter| matches(filter, letter))
     }
 
@@ -121,8 +124,9 @@ impl DeadLetters {
     ///
     /// # Errors
     /// [`PublishError::Store`], if that could not be noted: after a crash they may be in the list
-    /// again.
+    /// again. [`PublishError::InsideFilter`] and [`PublishError::Forked`].
     pub fn purge(&self) -> Result<u64, PublishError> {
+        self.registry.engine.check()?;
         let (mut purged, mut outcome) = (0, Ok(()));
         self.each(None, |letter| {
             let place = place_of(&letter.view());
@@ -161,7 +165,9 @@ impl DeadLetters {
             id: id.own(),
             attributes: &attributes,
         };
-        topic.publish(message).map(drop)
+        // Whoever sends it back knows that it was published before.
+        topic.check(&message)?;
+        topic.publish_again(&message, None).map(drop)
     }
 
     fn list_where(&self, most: usize, wanted: impl Fn(&Message<'_>) -> bool) -> Vec<OwnedMessage> {

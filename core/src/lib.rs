@@ -38,6 +38,8 @@ mod agenda;
 mod alarm;
 #[cfg(not(slipring_loom))]
 mod archive;
+#[cfg(not(slipring_loom))]
+mod around;
 #[cfg_attr(slipring_loom, path = "backing_none.rs")]
 mod backing;
 mod backoff;
@@ -53,6 +55,7 @@ mod contain;
 #[cfg(not(slipring_loom))]
 mod dead_letter;
 mod dedup;
+mod dedup_window;
 #[cfg(not(slipring_loom))]
 mod durable;
 mod errands;
@@ -61,8 +64,11 @@ mod event;
 pub mod filter;
 mod followers;
 mod fork;
+mod fresh;
 mod fs;
 mod handled;
+#[cfg(not(slipring_loom))]
+mod handler_error;
 mod idle;
 mod inbox;
 mod index;
@@ -83,11 +89,15 @@ mod letters;
 mod log;
 mod lossy;
 mod message;
+mod message_id;
 #[cfg(not(slipring_loom))]
 mod metrics;
 #[cfg(slipring_loom)]
 mod model;
+mod once;
 mod origin;
+#[cfg(not(slipring_loom))]
+mod outage;
 mod outcome;
 mod overlay;
 mod pages;
@@ -138,6 +148,8 @@ mod tally;
 #[cfg(not(slipring_loom))]
 mod terms;
 mod threads;
+#[cfg(not(slipring_loom))]
+mod ticket;
 mod topic;
 mod tree;
 mod trie;
@@ -171,16 +183,19 @@ pub use error::{
 };
 pub use filter::{Filter, FilterLimits, MAX_FILTER_BYTES, MAX_FILTER_NESTING};
 pub use handled::{Handled, HandlerResult};
+#[cfg(not(slipring_loom))]
+pub use handler_error::HandlerError;
 pub use idle::Idle;
 pub use kept::OwnedMessages;
 pub use lease::{AckId, InvalidAckId};
 #[cfg(not(slipring_loom))]
 pub use letters::DeadLetters;
-pub use message::{Attributes, Message, MessageId, NewMessage, OwnedMessage};
+pub use message::{Attributes, Message, NewMessage, OwnedMessage};
+pub use message_id::MessageId;
 #[cfg(not(slipring_loom))]
 pub use metrics::{Metrics, ShardMetrics, SubscriptionMetrics, TopicMetrics};
 #[cfg(not(slipring_loom))]
-pub use publisher::{CommitError, Loan, Ticket, Topic};
+pub use publisher::{CommitError, Loan, Topic};
 #[cfg(not(slipring_loom))]
 pub use receipt::{BatchError, BatchReceipt, Receipt};
 #[cfg(not(slipring_loom))]
@@ -193,9 +208,9 @@ pub use subscribe::{
 };
 #[cfg(not(slipring_loom))]
 pub use subscription::{Batch, Iter, Subscription};
-pub use topic::{MAX_NAME_LEN_BYTES, MAX_NAME_SEGMENTS, Pattern, TopicName, validate_name};
 #[cfg(not(slipring_loom))]
-pub use worker::HandlerError;
+pub use ticket::Ticket;
+pub use topic::{MAX_NAME_LEN_BYTES, MAX_NAME_SEGMENTS, Pattern, TopicName, validate_name};
 
 /// The parts, for benchmarks and models. Not covered by semantic versioning.
 #[doc(hidden)]
@@ -230,7 +245,8 @@ pub mod internals {
     pub use crate::trie::{Merged, Trie, TrieStats};
 }
 
-/// The README's programs are tests.
+/// The programs of the texts are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
+#[doc = include_str!("../../docs/directory.md")]
 struct ReadmeDoctests;

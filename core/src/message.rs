@@ -20,6 +20,7 @@ use crate::config::Limits;
 use crate::error::{AckError, InvalidMessage};
 use crate::filter::same_bytes;
 use crate::lease::{AckId, Leased, Settle};
+use crate::message_id::MessageId;
 use crate::prefetch;
 use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, PlainArc, watched};
 use std::fmt;
@@ -68,7 +69,8 @@ impl<'a> NewMessage<'a> {
         Self { key: Some(key), ..self }
     }
 
-    /// With the message id `id`, 1..=255 bytes.
+    /// With the message id `id`, 1..=255 bytes. A topic may store it once: see
+    /// [`TopicConfig::dedup_window`](crate::TopicConfig::dedup_window).
     #[must_use]
     pub fn id(self, id: &'a str) -> Self {
         Self { id: Some(id), ..self }
@@ -418,6 +420,12 @@ pub(crate) fn write_claim(
     payload as usize - claim.at() as usize
 }
 
+/// The id of the message that was written into `claim`.
+pub(crate) fn claimed_id(claim: &Claim) -> Option<&str> {
+    // SAFETY: the claim's owner has written the head of a record, and keeps it.
+    unsafe { Record::at(claim.at() as usize) }.id()
+}
+
 /// # Safety
 /// `at` has room for the extension that `message` was measured for.
 #[cold]
@@ -553,10 +561,17 @@ impl<'a> Record<'a> {
             .map(|(_, value)| value)
     }
 
+    #[inline]
     pub(crate) fn attributes(self) -> Attributes<'a> {
-        if !self.has(HAS_ATTRIBUTES) {
-            return Attributes { bytes: &[], left: 0 };
+        if self.has(HAS_ATTRIBUTES) {
+            self.some_attributes()
+        } else {
+            Attributes { bytes: &[], left: 0 }
         }
+    }
+
+    #[inline(never)]
+    fn some_attributes(self) -> Attributes<'a> {
         let extension = self.extension();
         let mut at = 0;
         for flag in [HAS_KEY, HAS_ID] {
@@ -707,7 +722,7 @@ impl<'a> Message<'a> {
     /// The message's id: the publisher's own, or one derived from its place.
     pub fn id(&self) -> MessageId<'a> {
         match self.record.id() {
-            Some(own) => MessageId(Id::Own(own)),
+            Some(own) => MessageId::given(own),
             None => MessageId::derived(self.context.store, self.partition(), self.offset()),
         }
     }
@@ -851,49 +866,6 @@ impl fmt::Debug for OwnedMessage {
     }
 }
 
-/// A message's id. Displays as the publisher's own text, or as a UUID (version 8) made of the
-/// store (48 bits), the partition (26 bits) and the offset (48 bits).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct MessageId<'a>(Id<'a>);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Id<'a> {
-    Own(&'a str),
-    Derived(u128),
-}
-
-impl MessageId<'_> {
-    pub(crate) fn derived(store: u64, partition: u32, offset: u64) -> Self {
-        let store = u128::from(store & ((1 << 48) - 1));
-        let partition = u128::from(partition & ((1 << 26) - 1));
-        let offset = u128::from(offset & ((1 << 48) - 1));
-        Self(Id::Derived(store << 74 | partition << 48 | offset))
-    }
-
-    /// The publisher's own id, if it gave one.
-    pub fn own(&self) -> Option<&str> {
-        match &self.0 {
-            Id::Own(text) => Some(text),
-            Id::Derived(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for MessageId<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Id::Own(text) => f.write_str(text),
-            Id::Derived(bits) => {
-                // 122 bits around the version and variant fields of RFC 9562.
-                let (high, middle, low) =
-                    (bits >> 74, (bits >> 62) & 0xfff, bits & ((1 << 62) - 1));
-                let uuid = high << 80 | 8 << 76 | middle << 64 | 0b10 << 62 | low;
-                uuid::Uuid::from_u128(uuid).fmt(f)
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 #[cfg(not(slipring_loom))]
 mod tests {
@@ -942,14 +914,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    #[test]
-    fn derived_ids_are_version_8_uuids_and_differ() {
-        let a = MessageId::derived(u64::MAX, 1, 2).to_string();
-        let b = MessageId::derived(u64::MAX, 2, 1).to_string();
-        assert_ne!(a, b);
-        assert_eq!(&a[14..15], "8");
-        assert_eq!(uuid::Uuid::parse_str(&a).unwrap().get_version_num(), 8);
     }
 }

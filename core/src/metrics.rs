@@ -41,6 +41,13 @@ pub struct ShardMetrics {
     pub expired: u64,
     /// Bytes of the index from sequence to message.
     pub index_bytes: u64,
+    /// Bytes of messages in the directory, without room that is reserved there. Like those that
+    /// follow, 0 in memory.
+    pub stored_bytes: u64,
+    /// Messages in the directory: published, and kept by retention.
+    pub stored: u64,
+    /// Messages that a power cut would take now: published, and not synced.
+    pub unsynced: u64,
 }
 
 /// Figures of a topic.
@@ -51,6 +58,10 @@ pub struct TopicMetrics {
     pub name: String,
     /// Messages published to it.
     pub published: u64,
+    /// Messages that were not stored because they were published before, within its
+    /// [window](crate::TopicConfig::dedup_window), counted since the broker began. They are not among
+    /// `published`.
+    pub duplicates: u64,
 }
 
 /// Figures of a subscription. At rest,
@@ -187,12 +198,15 @@ impl Metrics {
         page.family("budget_bytes", "gauge", "The memory budget.");
         page.sample("budget_bytes", &[], self.budget_bytes);
         type Of<T> = (&'static str, &'static str, &'static str, fn(&T) -> u64);
-        const SHARD: [Of<ShardMetrics>; 5] = [
+        const SHARD: [Of<ShardMetrics>; 8] = [
             ("shard_published_total", "counter", "Messages published.", |m| m.published),
             ("shard_retained", "gauge", "Messages that can be replayed.", |m| m.retained),
             ("shard_retained_bytes", "gauge", "Bytes that hold them.", |m| m.retained_bytes),
             ("shard_expired_total", "counter", "Messages expired from memory.", |m| m.expired),
             ("shard_index_bytes", "gauge", "Bytes of the log's index.", |m| m.index_bytes),
+            ("shard_stored_bytes", "gauge", "Bytes in the directory.", |m| m.stored_bytes),
+            ("shard_stored", "gauge", "Messages in the directory.", |m| m.stored),
+            ("shard_unsynced", "gauge", "Messages a power cut would take.", |m| m.unsynced),
         ];
         for (name, kind, help, figure) in SHARD {
             page.family(name, kind, help);
@@ -200,9 +214,15 @@ impl Metrics {
                 page.sample(name, &[("shard", &index.to_string())], figure(shard));
             }
         }
-        page.family("topic_published_total", "counter", "Messages published.");
-        for topic in &self.topics {
-            page.sample("topic_published_total", &[("topic", &topic.name)], topic.published);
+        const TOPIC: [Of<TopicMetrics>; 2] = [
+            ("topic_published_total", "counter", "Messages published.", |m| m.published),
+            ("topic_duplicates_total", "counter", "Messages published before.", |m| m.duplicates),
+        ];
+        for (name, kind, help, figure) in TOPIC {
+            page.family(name, kind, help);
+            for topic in &self.topics {
+                page.sample(name, &[("topic", &topic.name)], figure(topic));
+            }
         }
         const SUBSCRIPTION: [Of<SubscriptionMetrics>; 17] = [
             ("subscription_matched_total", "counter", "Messages it wanted.", |m| m.matched),

@@ -1,6 +1,7 @@
 //! What becomes of a publish.
 
-use crate::error::StoreFault;
+use crate::dedup_window::{Earlier, Settlements};
+use crate::error::{PublishError, StoreFault};
 use crate::inbox::Inbox;
 use crate::lane::Lane;
 use crate::queue::Pushed;
@@ -39,6 +40,10 @@ pub(crate) struct Appended {
 pub(crate) enum Stop {
     /// A subscription that asked to be waited for has no room.
     Blocked(Arc<Inbox>, Arc<Lane>),
+    /// It was published before, and is there.
+    Duplicate(Earlier),
+    /// A message with its id is being published in another shard.
+    Pending(Settlements),
     /// The memory budget is used up by messages that are still queued, or the disk is full.
     Full,
     /// What backs the log did not take it.
@@ -48,6 +53,21 @@ pub(crate) enum Stop {
     /// The topic was deleted.
     Deleted,
     Closed,
+}
+
+impl Stop {
+    /// The place of the message that was published before, where that is why.
+    pub(crate) fn earlier(self) -> Result<Earlier, PublishError> {
+        Err(match self {
+            Self::Duplicate(earlier) => return Ok(earlier),
+            Self::Blocked(..) | Self::Pending(_) => PublishError::WouldBlock,
+            Self::Full => PublishError::Full,
+            Self::Store(fault) => PublishError::Store(fault),
+            Self::NoMemory => PublishError::NoMemory,
+            Self::Deleted => PublishError::TopicDeleted,
+            Self::Closed => PublishError::Closed,
+        })
+    }
 }
 
 impl From<StoreFault> for Stop {

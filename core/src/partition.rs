@@ -2,9 +2,11 @@
 #![expect(unsafe_code, reason = "partitions are owned by whoever holds their shard's baton")]
 
 use crate::config::Overflow;
+use crate::dedup_window::{DedupWindow, Earlier, Settlements};
 use crate::inbox::Inbox;
-use crate::lane::Lane;
+use crate::lane::{Held, Lane};
 use crate::sync::{Arc, Counter, PlainArc, UnsafeCell};
+use std::sync::OnceLock;
 
 /// A partition: the unit of order. What changes in it is owned by its shard's holder.
 #[derive(Debug)]
@@ -15,6 +17,10 @@ pub(crate) struct Partition {
     pub(crate) state: UnsafeCell<PartitionState>,
     /// The offset of the next message: as many were published.
     pub(crate) next_offset: Counter,
+    /// The ids that its topic knows again, from when it first was to know any.
+    pub(crate) window: OnceLock<PlainArc<DedupWindow>>,
+    /// Messages that were not stored because they were published before.
+    pub(crate) duplicates: Counter,
 }
 
 // SAFETY: the cell is reached with `Held` alone.
@@ -36,7 +42,7 @@ pub(crate) struct PartitionState {
     pub(crate) may_block: bool,
     /// and one of those that do not follow.
     pub(crate) rest_may_block: bool,
-    /// One of `route` has a policy that ends subscriptions; or the topic is deleted.
+    /// One of `route` has a policy that ends subscriptions; or messages are stored, or known again.
     pub(crate) is_special: bool,
     /// The snapshot and the trie that `route` is of.
     pub(crate) snapshot_version: u64,
@@ -95,6 +101,34 @@ impl Partition {
                 trie_version: 0,
             }),
             next_offset: Counter::default(),
+            window: OnceLock::new(),
+            duplicates: Counter::default(),
         }
+    }
+
+    /// Before the next message, it is found out anew where it goes.
+    pub(crate) fn unresolve(&self, held: &mut Held) {
+        assert_eq!(self.shard, held.shard, "a partition stays on its shard");
+        // SAFETY: checked just above; the baton is held.
+        self.state.with_mut(|state| unsafe { (*state).snapshot_version = UNRESOLVED });
+    }
+
+    /// Waits until something has become of messages that were being published to its topic. Not to be
+    /// called with a baton.
+    pub(crate) fn wait_for_pending(&self, before: Settlements) {
+        if let Some(window) = self.window.get() {
+            window.wait(before);
+        }
+    }
+
+    /// Where its next message goes.
+    pub(crate) fn next_place(&self) -> Earlier {
+        Earlier { partition: self.id, offset: self.next_offset.get() }
+    }
+
+    /// The ids that are known again, if any are to be.
+    #[inline(always)]
+    pub(crate) fn window(&self) -> Option<&DedupWindow> {
+        self.window.get().map(|window| &**window).filter(|window| window.is_on())
     }
 }

@@ -1,9 +1,11 @@
-//! Topics as publishers hold them: publish, batch, try, timeout, loan, ticket.
+//! Topics as publishers hold them: publish, batch, try, timeout, loan.
 
 use crate::alarm::Alarms;
+use crate::around::AroundWaits;
 use crate::chunk::{Claim, Pool};
 use crate::clock::Clock;
 use crate::config::{Limits, Overflow};
+use crate::dedup_window::{DedupLimits, DedupWindow, Earlier};
 use crate::error::{PublishError, StoreFault};
 use crate::fork::Generation;
 use crate::inbox::{Inbox, InboxState};
@@ -14,8 +16,10 @@ use crate::receipt::{BatchError, BatchReceipt, Receipt};
 use crate::sequencer::SequencerThread;
 use crate::shard::{Appended, Core, Outcome, Partition, Shard, Stop, Waits};
 use crate::store::{MessageStore, Retention};
-use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, current_thread, spin_loop, yield_now};
-use crate::wait::{WaitCell, Waiter};
+use crate::sync::{
+    Arc, AtomicBool, AtomicU64, Ordering, PlainArc, current_thread, spin_loop, yield_now,
+};
+use crate::wait::Waiter;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, PoisonError};
@@ -32,6 +36,7 @@ pub(crate) struct Engine {
     pub(crate) clock: Clock,
     pub(crate) generation: Generation,
     pub(crate) closed: AtomicBool,
+    pub(crate) around_waits: AroundWaits,
     /// Where messages are kept that outlive the process.
     pub(crate) store: Option<Arc<dyn MessageStore>>,
     /// Wakes consumers for what becomes due by itself.
@@ -75,7 +80,7 @@ impl Engine {
 
     /// Waits until all that has been published to a shard may be acknowledged, as the store's policy
     /// has it; whether it would survive a power cut.
-    fn commit(&self, shard: usize) -> Result<bool, PublishError> {
+    pub(crate) fn commit(&self, shard: usize) -> Result<bool, PublishError> {
         let Some(store) = &self.store else { return Ok(false) };
         let upto = self.shards[shard].log.head();
         let committed = store.commit(shard, upto).and_then(|()| store.bounds(shard));
@@ -129,6 +134,25 @@ impl TopicEntry {
 
     pub(crate) fn set_retention(&self, retention: Retention) {
         *self.retention.lock().unwrap_or_else(PoisonError::into_inner) = retention;
+    }
+
+    /// The ids that are known again, if any ever were.
+    pub(crate) fn window(&self) -> Option<&DedupWindow> {
+        self.partitions.first()?.window.get().map(|window| &**window)
+    }
+
+    /// Which ids are known again from now on. Called under the control mutex.
+    pub(crate) fn set_dedup(&self, limits: Option<DedupLimits>) {
+        match (self.window(), limits) {
+            (Some(window), _) => window.set_limits(limits),
+            (None, Some(limits)) => {
+                let window = PlainArc::new(DedupWindow::new(limits));
+                for partition in &self.partitions {
+                    partition.window.get_or_init(|| PlainArc::clone(&window));
+                }
+            }
+            (None, None) => {}
+        }
     }
 
     /// The partition for a message with `key`: the same key goes to the same partition.
@@ -204,8 +228,8 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 /// ```
 #[derive(Clone)]
 pub struct Topic {
-    engine: Arc<Engine>,
-    entry: Arc<TopicEntry>,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) entry: Arc<TopicEntry>,
 }
 
 impl fmt::Debug for Topic {
@@ -233,7 +257,7 @@ impl Topic {
     /// Publishes one message.
     ///
     /// # Errors
-    /// See [`PublishError`]; nothing was published then.
+    /// See [`PublishError`]; nothing was published then, unless [`PublishError::Store`] says otherwise.
     #[inline]
     pub fn publish<'m>(&self, message: impl Into<NewMessage<'m>>) -> Result<Receipt, PublishError> {
         self.publish_one(&message.into(), Patience::Until(Limit::NONE))
@@ -304,10 +328,7 @@ impl Topic {
         if receipt.durable || self.engine.store.is_none() {
             return Ok(receipt);
         }
-        let partitions = self.entry.partitions.iter();
-        let shard = partitions.filter(|partition| partition.id == receipt.partition);
-        let durable = shard.map(|partition| self.engine.sync(partition.shard));
-        Ok(Receipt { durable: durable.collect::<Result<Vec<_>, _>>()?.contains(&true), ..receipt })
+        Ok(Receipt { durable: self.engine.sync(self.shard_of(&receipt))?, ..receipt })
     }
 
     /// Publishes messages in order. One call costs little more than one publish, whatever the
@@ -384,65 +405,78 @@ impl Topic {
         Ok(Loan { topic: self.clone(), index, claim, payload, bytes })
     }
 
-    /// Publishes one message without waiting for its turn: the receipt can be had from the
-    /// [`Ticket`] later. Meant for a [pinned sequencer](crate::Sequencer::Pinned), where it makes
-    /// publishing cost a copy; elsewhere the publisher does most of the work itself as ever.
-    /// Tickets of one thread are published in order. Allocates.
-    ///
-    /// # Errors
-    /// As [`loan`](Self::loan); other reasons are told by the ticket, where a subscription that
-    /// blocks counts as [`PublishError::WouldBlock`].
-    pub fn publish_ticket<'m>(
+    /// Publishes a message on the broker's own behalf, whether it was published before or not. It may
+    /// have more attributes than a user's.
+    pub(crate) fn publish_again(
         &self,
-        message: impl Into<NewMessage<'m>>,
-    ) -> Result<Ticket, PublishError> {
-        let message = message.into();
-        let mut loan = self.loan_for(&message, message.payload.len())?;
-        loan.copy_from_slice(message.payload);
-        let Loan { topic, index, claim, .. } = loan;
-        let slot = Arc::new(TicketSlot::default());
-        let promise = Promise(Arc::clone(&slot));
-        let shard = topic.entry.partitions[index].shard;
-        let engine = Arc::clone(&topic.engine);
-        engine.shards[shard].baton.leave(move |core| {
-            let partition = &topic.entry.partitions[index];
-            let appended = core.append_claim(partition, &claim, &mut Waits::default());
-            promise.keep(match appended.stop {
-                None => Ok(topic.receipt(partition, appended.first_offset, appended.outcome)),
-                Some(stop) => Err(stop.into()),
-            });
-        });
-        Ok(Ticket { slot, engine, shard })
-    }
-
-    /// Publishes a message of the broker's own, which may have more attributes than a user's.
-    pub(crate) fn publish_system(
-        &self,
-        message: NewMessage<'_>,
-        timeout: Duration,
+        message: &NewMessage<'_>,
+        timeout: Option<Duration>,
     ) -> Result<Receipt, PublishError> {
         self.engine.check()?;
-        let deadline = Some(self.engine.clock.now().saturating_add(timeout));
-        let patience = Patience::Until(Limit { deadline, go_on: None });
+        let limit = Limit { deadline: timeout.map(|timeout| self.deadline(timeout)), go_on: None };
         let partition = self.entry.partition(message.key);
-        let messages = std::slice::from_ref(&message);
-        let mut appended = self.append(partition, messages, patience, &mut Waits::default())?;
-        if appended.stop.is_some() {
-            let mut total = BatchReceipt::default();
-            appended = self.wait_and_append(partition, messages, patience, appended, &mut total)?;
-        }
-        self.committed(partition, &appended)
+        let append =
+            |core: &mut Core, waits: &mut Waits| core.append_again(partition, message, waits);
+        let appended = self.wait_for_append(partition, limit, append)?;
+        self.committed(partition, appended)
     }
 
-    /// The receipt of what has been published, when it may be given.
+    /// Calls `append`, which appends one message, until no subscription that blocks keeps it from
+    /// that, nor another message with its id.
+    fn wait_for_append(
+        &self,
+        partition: &Partition,
+        limit: Limit<'_>,
+        append: impl Fn(&mut Core, &mut Waits) -> Appended + Sync,
+    ) -> Result<Appended, PublishError> {
+        let mut waits = Waits::default();
+        loop {
+            waits.now = self.engine.clock.now();
+            let baton = &self.engine.shards[partition.shard].baton;
+            let appended = baton.run(|core| append(core, &mut waits));
+            match &appended.stop {
+                Some(Stop::Blocked(inbox, lane)) => {
+                    let since = waits.since(inbox).unwrap_or(waits.now);
+                    self.wait_for_room(inbox, lane, since, limit)?;
+                }
+                Some(Stop::Pending(before)) => partition.wait_for_pending(*before),
+                _ => return Ok(appended),
+            }
+        }
+    }
+
+    /// The receipt of the message that was published, or of the one that it repeats, when it may be
+    /// given.
     fn committed(
         &self,
         partition: &Partition,
-        appended: &Appended,
+        appended: Appended,
     ) -> Result<Receipt, PublishError> {
-        let durable = self.engine.commit(partition.shard)?;
-        let receipt = self.receipt(partition, appended.first_offset, appended.outcome);
-        Ok(Receipt { durable, ..receipt })
+        let receipt = self.receipt_of(partition, appended)?;
+        Ok(Receipt { durable: self.engine.commit(self.shard_of(&receipt))?, ..receipt })
+    }
+
+    /// The same at once: it does not say that it is durable.
+    pub(crate) fn receipt_of(
+        &self,
+        partition: &Partition,
+        appended: Appended,
+    ) -> Result<Receipt, PublishError> {
+        let Appended { first_offset, outcome, stop, .. } = appended;
+        let Some(stop) = stop else { return Ok(self.receipt(partition, first_offset, outcome)) };
+        let Earlier { partition, offset } = stop.earlier()?;
+        let nothing = self.receipt(self.partition_of(partition), offset, Outcome::default());
+        Ok(Receipt { duplicate: true, ..nothing })
+    }
+
+    /// The topic's partition with the number `id`.
+    fn partition_of(&self, id: u32) -> &Partition {
+        &self.entry.partitions[(id - self.entry.partitions[0].id) as usize]
+    }
+
+    /// The shard that the message of `receipt`, of this topic, is in.
+    pub(crate) fn shard_of(&self, receipt: &Receipt) -> usize {
+        self.partition_of(receipt.partition).shard
     }
 
     /// The receipt is made from registers where the message takes the short path: one that is
@@ -482,7 +516,7 @@ impl Topic {
             Some((first_offset, outcome)) => {
                 Appended { count: 1, first_offset, outcome, stop: None }
             }
-            None => core.append(partition, messages, &mut Waits::default()),
+            None => core.append_once(partition, messages, &mut Waits::default()),
         };
         let baton = &self.engine.shards[partition.shard].baton;
         let mut appended = match patience {
@@ -494,14 +528,14 @@ impl Topic {
             appended = self.wait_and_append(partition, messages, patience, appended, &mut total)?;
         }
         match patience {
-            Patience::Until(_) => self.committed(partition, &appended),
+            Patience::Until(_) => self.committed(partition, appended),
             // It does not wait for the disk either.
-            Patience::None => Ok(self.receipt(partition, appended.first_offset, appended.outcome)),
+            Patience::None => self.receipt_of(partition, appended),
         }
     }
 
     #[inline(always)]
-    fn check(&self, message: &NewMessage<'_>) -> Result<Layout, PublishError> {
+    pub(crate) fn check(&self, message: &NewMessage<'_>) -> Result<Layout, PublishError> {
         self.engine.check()?;
         Ok(message.layout(&self.engine.limits)?)
     }
@@ -537,6 +571,10 @@ impl Topic {
             }
             rest = &rest[run.len()..];
         }
+        if total.duplicates > 0 {
+            // Where those were that they repeat, is not kept.
+            shards = self.entry.partitions.iter().fold(shards, |all, other| all | 1 << other.shard);
+        }
         if self.engine.store.is_some() && matches!(patience, Patience::Until(_)) {
             let mut all = true;
             while shards != 0 {
@@ -559,15 +597,18 @@ impl Topic {
     ) -> Result<Appended, PublishError> {
         let baton = &self.engine.shards[partition.shard].baton;
         match patience {
-            Patience::Until(_) => Ok(baton.run(|core| core.append(partition, messages, waits))),
+            Patience::Until(_) => {
+                Ok(baton.run(|core| core.append_once(partition, messages, waits)))
+            }
             Patience::None => baton
-                .try_run(|core| core.append(partition, messages, waits))
+                .try_run(|core| core.append_once(partition, messages, waits))
                 .map_err(|_| PublishError::WouldBlock),
         }
     }
 
     /// Goes on after `appended` has stopped: waits where that can help, and adds up what is
-    /// published in `total`. Returns the last append.
+    /// published in `total`. Returns the last append, which stopped if the last message was published
+    /// before.
     #[cold]
     fn wait_and_append(
         &self,
@@ -596,7 +637,18 @@ impl Topic {
                         self.wait_for_room(&inbox, &lane, since, limit)?;
                     }
                 }
-                Some(stop) => return Err(stop.into()),
+                Some(Stop::Pending(before)) if matches!(patience, Patience::Until(_)) => {
+                    partition.wait_for_pending(before);
+                }
+                Some(stop) => {
+                    let earlier = stop.earlier()?;
+                    total.add_duplicate();
+                    rest = &rest[1..];
+                    waits.end();
+                    if rest.is_empty() {
+                        return Ok(Appended { stop: Some(Stop::Duplicate(earlier)), ..appended });
+                    }
+                }
             }
             waits.now = self.engine.clock.now();
             appended = self.append(partition, rest, patience, &mut waits)?;
@@ -672,6 +724,7 @@ impl Topic {
             partition: partition.id,
             offset,
             durable: false,
+            duplicate: false,
             matched: outcome.matched,
             enqueued: outcome.enqueued,
             dropped: outcome.dropped,
@@ -680,24 +733,11 @@ impl Topic {
     }
 }
 
-impl From<Stop> for PublishError {
-    fn from(stop: Stop) -> Self {
-        match stop {
-            Stop::Blocked(..) => Self::WouldBlock,
-            Stop::Full => Self::Full,
-            Stop::Store(fault) => Self::Store(fault),
-            Stop::NoMemory => Self::NoMemory,
-            Stop::Deleted => Self::TopicDeleted,
-            Stop::Closed => Self::Closed,
-        }
-    }
-}
-
 /// Space for a payload in the memory of the log. See [`Topic::loan`].
 pub struct Loan {
-    topic: Topic,
-    index: usize,
-    claim: Claim,
+    pub(crate) topic: Topic,
+    pub(crate) index: usize,
+    pub(crate) claim: Claim,
     /// Offset of the payload in the claim.
     payload: usize,
     bytes: usize,
@@ -731,27 +771,18 @@ impl Loan {
         if let Err(reason) = engine.check() {
             return Err(CommitError { reason, loan: Some(self) });
         }
-        let mut waits = Waits::default();
-        loop {
-            waits.now = engine.clock.now();
-            let mut appended = engine.shards[partition.shard]
-                .baton
-                .run(|core| core.append_claim(partition, &self.claim, &mut waits));
-            if let Some(Stop::Blocked(inbox, lane)) = &appended.stop {
-                let since = waits.since(inbox).unwrap_or(waits.now);
-                match self.topic.wait_for_room(inbox, lane, since, limit) {
-                    Ok(()) => continue,
-                    Err(reason) => return Err(CommitError { reason, loan: Some(self) }),
-                }
-            }
-            return match appended.stop.take() {
-                Some(stop) => Err(CommitError { reason: stop.into(), loan: Some(self) }),
-                // Whoever reads the log has it by now: it may not be written to any more.
-                None => self
-                    .topic
-                    .committed(partition, &appended)
-                    .map_err(|reason| CommitError { reason, loan: None }),
-            };
+        let append = |core: &mut Core, waits: &mut Waits| {
+            core.append_claim_once(partition, &self.claim, waits)
+        };
+        let appended = self.topic.wait_for_append(partition, limit, append);
+        let receipt = appended.and_then(|appended| self.topic.receipt_of(partition, appended));
+        match receipt {
+            Err(reason) => Err(CommitError { reason, loan: Some(self) }),
+            // Whoever reads the log has it by now: it may not be written to any more.
+            Ok(receipt) => match engine.commit(self.topic.shard_of(&receipt)) {
+                Ok(durable) => Ok(Receipt { durable, ..receipt }),
+                Err(reason) => Err(CommitError { reason, loan: None }),
+            },
         }
     }
 }
@@ -798,76 +829,5 @@ impl fmt::Display for CommitError {
 impl std::error::Error for CommitError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         Some(&self.reason)
-    }
-}
-
-#[derive(Debug, Default)]
-struct TicketSlot {
-    result: Mutex<Option<Result<Receipt, PublishError>>>,
-    ready: WaitCell,
-}
-
-impl TicketSlot {
-    fn result(&self) -> Option<Result<Receipt, PublishError>> {
-        *self.result.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-/// The publishing side of a ticket: answers it also when it is dropped with the job undone.
-struct Promise(Arc<TicketSlot>);
-
-impl Promise {
-    fn keep(&self, result: Result<Receipt, PublishError>) {
-        self.0.result.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(result);
-    }
-}
-
-impl Drop for Promise {
-    fn drop(&mut self) {
-        self.keep(Err(PublishError::Closed));
-        if self.0.ready.is_armed_after_fence() {
-            self.0.ready.wake();
-        }
-    }
-}
-
-/// The receipt of a message that is being published. See [`Topic::publish_ticket`].
-pub struct Ticket {
-    slot: Arc<TicketSlot>,
-    engine: Arc<Engine>,
-    shard: usize,
-}
-
-impl fmt::Debug for Ticket {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ticket").field("receipt", &self.slot.result()).finish_non_exhaustive()
-    }
-}
-
-impl Ticket {
-    /// The receipt, if the message has been published; it does not say that it is durable.
-    ///
-    /// # Errors
-    /// Why it was not published.
-    pub fn try_receipt(&self) -> Result<Option<Receipt>, PublishError> {
-        self.slot.result().transpose()
-    }
-
-    /// Waits for the receipt.
-    ///
-    /// # Errors
-    /// Why it was not published.
-    pub fn wait(self) -> Result<Receipt, PublishError> {
-        loop {
-            if let Some(result) = self.slot.result() {
-                let receipt = result?;
-                return Ok(Receipt { durable: self.engine.commit(self.shard)?, ..receipt });
-            }
-            self.engine.check()?;
-            self.slot.ready.prepare(Waiter::this_thread());
-            if self.slot.result().is_none() {
-                self.engine.clock.park_until(None);
-            }
-        }
     }
 }

@@ -1,7 +1,7 @@
 //! Receipts: what became of what was published.
 
 use crate::error::PublishError;
-use crate::message::MessageId;
+use crate::message_id::MessageId;
 use crate::outcome::Appended;
 use std::fmt;
 
@@ -16,6 +16,10 @@ pub struct Receipt {
     /// Whether it would survive a power cut: see [`SyncPolicy`](crate::store::SyncPolicy). A broker
     /// in memory says `false`.
     pub durable: bool,
+    /// Whether it was published before, within the topic's
+    /// [window](crate::TopicConfig::dedup_window), and so was not stored again. Then this is where the
+    /// first one is, and nothing came to any subscription.
+    pub duplicate: bool,
     /// Subscriptions that it was for.
     pub matched: u64,
     /// Of those, how many it was queued for.
@@ -41,7 +45,10 @@ impl Receipt {
 pub struct BatchReceipt {
     /// Messages published: always the first ones of the batch.
     pub published: usize,
-    /// Partition and offset of the first, if any was published.
+    /// Of those, how many were not stored because they were published before, in an earlier call or in
+    /// this one: see [`Receipt::duplicate`].
+    pub duplicates: usize,
+    /// Partition and offset of the first that was stored, if any was.
     pub first: Option<(u32, u64)>,
     /// Sum over the messages of the subscriptions that each was for.
     pub matched: u64,
@@ -62,6 +69,12 @@ impl BatchReceipt {
         self.matched += appended.outcome.matched;
         self.enqueued += appended.outcome.enqueued;
         self.dropped += appended.outcome.dropped;
+    }
+
+    /// One more, which was published before.
+    pub(crate) fn add_duplicate(&mut self) {
+        self.published += 1;
+        self.duplicates += 1;
     }
 }
 

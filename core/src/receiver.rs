@@ -248,7 +248,7 @@ impl Receiver {
     }
 
     /// What became of the message at `address`, which a handler had.
-    pub(crate) fn settle(&mut self, address: usize, handled: &Handled) {
+    fn settle(&mut self, address: usize, handled: &Handled) {
         let Self { reader, engine, acked, .. } = self;
         if let Some(acked) = acked {
             acked.settle(&Lane::message(reader, address, &engine.context), handled);
@@ -297,7 +297,7 @@ impl Receiver {
     pub(crate) fn poll<const EACH: bool>(
         &mut self,
         most: usize,
-        mut f: impl FnMut(Message<'_>) -> bool,
+        mut f: impl FnMut(&Message<'_>) -> bool,
     ) -> Result<usize, RecvError> {
         if self.untold > 0 {
             if let Some(lost) = self.take_untold() {
@@ -324,7 +324,7 @@ impl Receiver {
                         self.done_with_older();
                         self.release();
                         count += 1;
-                        going_on = f(self.message(address));
+                        going_on = f(&self.message(address));
                     }
                     Next::Lagged(lost) if count == 0 => return Err(RecvError::Lagged(lost)),
                     Next::Lagged(lost) => {
@@ -343,11 +343,65 @@ impl Receiver {
         Ok(count)
     }
 
+    /// Calls `handle` with up to `most` messages, and settles each as that says, until it says not to
+    /// go on as well; how many, or what there is instead of a message.
+    pub(crate) fn handle(
+        &mut self,
+        most: usize,
+        mut handle: impl FnMut(Message<'_>) -> (Handled, bool),
+    ) -> Result<usize, Next> {
+        self.done_with_older();
+        let (count, failed) = self.handle_run(most, &mut handle);
+        if let Some((address, handled)) = failed {
+            self.settle(address, &handled);
+        }
+        if count > 0 {
+            return Ok(count);
+        }
+        match self.next(most) {
+            Next::Record(address) => {
+                // The place is free as soon as the handler has the message.
+                self.release();
+                let (handled, _) = handle(self.message(address));
+                self.settle(address, &handled);
+                Ok(1)
+            }
+            special => Err(special),
+        }
+    }
+
+    /// The same in place, as long as each is a success and nothing else is unsettled. How many, and
+    /// the last one if it was none: that is to be settled. None where that is not known, or the
+    /// next one is special.
+    fn handle_run(
+        &mut self,
+        most: usize,
+        handle: &mut impl FnMut(Message<'_>) -> (Handled, bool),
+    ) -> (usize, Option<(usize, Handled)>) {
+        let Self { inbox, engine, reader, turn, acked, untold, .. } = self;
+        let (Some(lane), Some(acked)) = (inbox.lane(*turn), acked) else { return (0, None) };
+        if *untold & !SETTLED_LATER > 0 || !acked.has_run(*turn) {
+            return (0, None);
+        }
+        let mut failed = None;
+        let polled = lane.poll::<true>(reader, most, &engine.context, &mut || (), &mut |message| {
+            acked.take_of_run(message.record);
+            let (handled, going_on) = handle(Message { lease: acked.last(), ..*message });
+            if handled == Handled::Success {
+                acked.add_to_run();
+                return going_on;
+            }
+            failed = Some((message.record.address(), handled));
+            false
+        });
+        (polled.count, failed)
+    }
+
     #[cold]
     fn poll_acked(
         &mut self,
         most: usize,
-        mut f: impl FnMut(Message<'_>) -> bool,
+        mut f: impl FnMut(&Message<'_>) -> bool,
     ) -> Result<usize, RecvError> {
         let mut count = 0;
         while count < most {
@@ -356,7 +410,7 @@ impl Receiver {
             match self.next_specially() {
                 Next::Record(address) => {
                     count += 1;
-                    if !f(self.message(address)) || self.took_suspect() {
+                    if !f(&self.message(address)) || self.took_suspect() {
                         break;
                     }
                 }
@@ -376,7 +430,7 @@ impl Receiver {
     fn poll_ring<const EACH: bool>(
         &mut self,
         most: usize,
-        mut f: impl FnMut(Message<'_>) -> bool,
+        mut f: impl FnMut(&Message<'_>) -> bool,
     ) -> Polled {
         let Self { inbox, engine, reader, turn, .. } = self;
         let Some(lane) = inbox.lane(*turn) else { return Polled { count: 0, is_all: true } };

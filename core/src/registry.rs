@@ -6,6 +6,7 @@ use crate::backing::{Backing, Recalled};
 use crate::clock::deadline_after;
 use crate::config::{Start, TopicConfig};
 use crate::dead_letter::{self, Cleared, DeadLetterTopic};
+use crate::dedup_window::DedupLimits;
 use crate::error::{ConfigError, PublishError, StoreFault, SubscribeError};
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::{Interest, Scan, is_inside_filter};
@@ -187,12 +188,13 @@ impl Registry {
             return Err(ConfigError::TopicExists);
         }
         let (partitions, retention) = (config.partitions, Retention::of(config));
+        let dedup = DedupLimits::of(config);
         let first = engine.context.partitions.count();
         let shards = engine.shards.len();
         let place = |index| ((first + index) as u32, (control.next_shard + index) % shards);
         let places: Vec<_> = (0..partitions).map(place).collect();
         // Before anybody can publish to it.
-        self.keep_topic(name, &places, retention)?;
+        self.keep_topic(name, &places, retention, dedup)?;
         control.next_shard = (control.next_shard + partitions) % shards;
         let name: Arc<str> = name.into();
         let partitions = places.into_iter().map(|(id, shard)| {
@@ -202,6 +204,7 @@ impl Registry {
         });
         let partitions = partitions.collect();
         let entry = Arc::new(TopicEntry::new(Arc::clone(&name), partitions, retention));
+        entry.set_dedup(dedup);
         self.topics_mut().insert(name, Arc::clone(&entry));
         Ok(entry)
     }

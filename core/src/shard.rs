@@ -87,12 +87,12 @@ impl Shard {
 /// What a shard's baton guards.
 #[derive(Debug)]
 pub(crate) struct Core {
-    held: Held,
+    pub(crate) held: Held,
     log: LogWriter,
     appender: Appender,
     pool: Arc<Pool>,
     when_full: WhenFull,
-    stamps: Stamps,
+    pub(crate) stamps: Stamps,
     context: Arc<Context>,
     routing: PlainArc<Snapshot<Routes>>,
     /// Inboxes whose consumer is to be woken when the baton has been let go.
@@ -481,6 +481,7 @@ impl Core {
                 }
             });
             state.is_special = self.log.log().backing().is_some()
+                || partition.window().is_some()
                 || state
                     .route
                     .iter()

@@ -15,7 +15,7 @@ const NONE: u32 = u32::MAX;
 /// Set where a link names a list.
 const LIST: u32 = 1 << 31;
 
-const BLOCK: usize = 1024;
+const BLOCK: usize = 128;
 
 /// What is known of a message that was taken and is not settled.
 #[derive(Debug, Clone, Copy, Default)]

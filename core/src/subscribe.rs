@@ -10,6 +10,7 @@ use crate::durable::delivery_record;
 use crate::error::{InvalidFilter, StoreFault, SubscribeError};
 use crate::filter::Filter;
 use crate::handled::HandlerResult;
+use crate::handler_error::{HandlerError, OnError};
 use crate::inbox::{Inbox, InboxState, Queue};
 use crate::interest::{FilterFn, Interest, Selector, is_inside_filter, outside_filters};
 use crate::message::Message;
@@ -22,7 +23,7 @@ use crate::sync::Arc;
 use crate::terms::{LEASE_MAX, LEASE_MIN, Terms};
 use crate::topic::{Pattern, validate_name};
 use crate::wait::Schedule;
-use crate::worker::{Around, HandlerError, HandlerFn, OnError, OnLagged, Task, TaskConfig};
+use crate::worker::{Around, HandlerFn, OnLagged, Task, TaskConfig};
 use std::fmt;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
@@ -128,8 +129,8 @@ impl<'a> SubscriptionBuilder<'a> {
     /// A name, unique in the broker: 1..=255 of `[A-Za-z0-9._~+%-]`.
     ///
     /// A subscription that has a name and delivers at least once (the default) lives as long as the
-    /// broker: when its consumer is dropped it goes on without one, and the next that is opened under
-    /// the name gets all that was published in between, as far as the log retains it, and all that was
+    /// broker, or its directory: when its consumer is dropped it goes on without one, and the next that
+    /// is opened under the name gets all that was published in between, as far as the log retains it, and all that was
     /// not settled. It goes on where it was, whatever start is asked for.
     ///
     /// It keeps its patterns, filter, capacity, visibility timeout, attempts, backoff, outstanding
@@ -168,7 +169,7 @@ impl<'a> SubscriptionBuilder<'a> {
         Self { filter: Ok(Some(Selector::Function(function))), ..self }
     }
 
-    /// Messages that can be queued, from each shard: 1024 by default, at most 2^24. 8 bytes each,
+    /// Messages that can be queued, from each shard: 1024 by default, at most 2^24. 16 bytes each,
     /// rounded up to a power of two, allocated when the first message comes.
     pub fn capacity(self, capacity: usize) -> Self {
         Self { capacity, ..self }
@@ -219,8 +220,8 @@ impl<'a> SubscriptionBuilder<'a> {
     /// Messages that the consumer can have at a time, received and neither settled nor given back:
     /// 65,536 by default, 1 to 2^24. At the limit none is delivered, nor delivered again, until it
     /// settles one, gives one back, or has had one for too long. What waits for another attempt, or
-    /// for an earlier message of its key, does not count; all that is unsettled takes some 40 bytes
-    /// each.
+    /// for an earlier message of its key, does not count; all that is unsettled takes at most some
+    /// 40 bytes each.
     pub fn max_outstanding(mut self, messages: usize) -> Self {
         self.terms.max_outstanding = messages;
         self

@@ -91,7 +91,9 @@ impl Subscription {
         self.receiver.inbox.name.as_deref()
     }
 
-    /// Messages queued and not received. Exact when nobody publishes at the moment.
+    /// Messages queued and not received. Exact when nobody publishes at the moment. What was published
+    /// before the subscription began, or before it last [sought](Self::seek), may not be counted yet:
+    /// whether there is something, receiving tells.
     pub fn queued(&self) -> u64 {
         self.receiver.inbox.depth()
     }
@@ -231,7 +233,7 @@ impl Subscription {
     pub fn poll(
         &mut self,
         most: usize,
-        mut f: impl FnMut(Message<'_>),
+        mut f: impl FnMut(&Message<'_>),
     ) -> Result<usize, RecvError> {
         self.check()?;
         if most == 0 {

@@ -25,6 +25,7 @@ use crate::config::{CircuitBreaker, WaitStrategy};
 use crate::contain::{contain, drop_quietly};
 use crate::error::RecvError;
 use crate::handled::Handled;
+use crate::handler_error::{OnError, panic_text, report};
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::lane::Next;
@@ -33,7 +34,6 @@ use crate::receiver::Receiver;
 use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Counter, Ordering};
 use crate::threads;
 use crate::wait::{Schedule, Waiter};
-use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
@@ -60,22 +60,8 @@ const LINGER: u32 = 200;
 /// How long a task rests when the store cannot be read.
 const UNREADABLE: Duration = Duration::from_secs(1);
 
-/// A handler's failure, as it is reported to `on_error`.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct HandlerError<'a> {
-    /// The message that was not handled.
-    pub message: Message<'a>,
-    /// What the handler returned, or what it panicked with.
-    pub reason: &'a str,
-    /// Whether it panicked.
-    pub panicked: bool,
-}
-
 /// A handler, with what it was given of a message turned into what the worker wants.
 pub(crate) type HandlerFn = dyn FnMut(&Message<'_>) -> Handled + Send;
-/// A function that is told of failures.
-pub(crate) type OnError = dyn FnMut(HandlerError<'_>) + Send;
 /// A function that is told of losses.
 pub(crate) type OnLagged = dyn FnMut(u64) + Send;
 /// A function that is called around a run of the handler, and calls what it is given.
@@ -366,25 +352,21 @@ impl Task {
         let Running { receiver, handler, on_error, on_lagged, breaker, .. } = running;
         let mut left = most;
         let mut after = After::More;
-        while left > 0 && self.inbox.state() != InboxState::Ended {
-            receiver.done_with_older();
-            match receiver.next(left) {
-                Next::Record(address) => {
-                    left -= 1;
-                    // The place is free as soon as the handler has the message.
-                    receiver.release();
-                    let handled = self.handle(handler, on_error, receiver.message(address));
-                    receiver.settle(address, &handled);
-                    if !breaker.record(handled == Handled::Success, || clock.now()) {
-                        break;
-                    }
-                }
-                Next::Lagged(lost) => tell_loss(self.inbox.number, on_lagged, lost),
-                Next::Failed(_) => {
+        let mut admitted = true;
+        while left > 0 && admitted && self.inbox.state() != InboxState::Ended {
+            let handled = receiver.handle(left, |message| {
+                let handled = self.handle(handler, on_error, &message);
+                admitted = breaker.record(handled == Handled::Success, || clock.now());
+                (handled, admitted && self.inbox.state() != InboxState::Ended)
+            });
+            match handled {
+                Ok(count) => left -= count,
+                Err(Next::Lagged(lost)) => tell_loss(self.inbox.number, on_lagged, lost),
+                Err(Next::Failed(_)) => {
                     after = After::Pause(clock.now() + UNREADABLE);
                     break;
                 }
-                Next::Empty | Next::CaughtUp => {
+                Err(_) => {
                     receiver.leave();
                     after = After::Empty(most - left);
                     break;
@@ -402,9 +384,9 @@ impl Task {
         &self,
         handler: &mut HandlerFn,
         on_error: &mut Option<Box<OnError>>,
-        message: Message<'_>,
+        message: &Message<'_>,
     ) -> Handled {
-        match catch_unwind(AssertUnwindSafe(|| handler(&message))) {
+        match catch_unwind(AssertUnwindSafe(|| handler(message))) {
             Ok(Handled::Success) => Handled::Success,
             Ok(failed) => {
                 self.failures.add(1);
@@ -535,14 +517,6 @@ enum After {
     Ended,
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("panic of an unknown type")
-}
-
 fn tell_loss(subscription: u64, on_lagged: &mut Option<Box<OnLagged>>, lost: u64) {
     tracing::debug!(subscription, lost, "messages were lost");
     if let Some(on_lagged) = on_lagged
@@ -550,23 +524,6 @@ fn tell_loss(subscription: u64, on_lagged: &mut Option<Box<OnLagged>>, lost: u64
     {
         tracing::error!(subscription, "on_lagged panicked");
         drop_quietly(panic);
-    }
-}
-
-fn report(
-    subscription: u64,
-    on_error: &mut Option<Box<OnError>>,
-    message: Message<'_>,
-    reason: &str,
-    panicked: bool,
-) {
-    tracing::warn!(subscription, topic = message.topic(), reason, panicked, "a handler failed");
-    if let Some(on_error) = on_error {
-        let error = HandlerError { message, reason, panicked };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| on_error(error))) {
-            tracing::error!(subscription, "on_error panicked");
-            drop_quietly(panic);
-        }
     }
 }
 

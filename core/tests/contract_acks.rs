@@ -459,6 +459,46 @@ fn a_handler_is_called_again_after_a_failure_and_others_go_on() {
 }
 
 #[test]
+fn a_failure_in_the_midst_of_many_brings_that_message_again_and_no_other() {
+    const COUNT: usize = 300;
+    let watchdog = watchdog::watch(60);
+    let (clock, broker) = with_clock();
+    let ((told, calls), (go, begins)) = (channel(), channel());
+    let handler = settled_later(&broker, "a")
+        .backoff(Backoff::new(100 * MS, 100 * MS))
+        .handler(move |message| {
+            let call = (text(message).parse::<usize>().unwrap(), message.attempt());
+            if call == (0, 1) {
+                // Until the others are queued.
+                begins.recv().unwrap();
+            }
+            told.send(call).unwrap();
+            match call {
+                (100, 1) => Handled::retry("not yet"),
+                (101, 1) => panic!("on purpose"),
+                (200, _) => Handled::dead_letter("never"),
+                _ => Handled::Success,
+            }
+        })
+        .unwrap();
+    for number in 0..COUNT {
+        broker.publish("a", number.to_string().as_str()).unwrap();
+    }
+    go.send(()).unwrap();
+    let first: Vec<_> = calls.iter().take(COUNT).collect();
+    assert_eq!(first, (0..COUNT).map(|number| (number, 1)).collect::<Vec<_>>());
+    watchdog.until("two are left", || handler.metrics().unwrap().unsettled == 2);
+    clock.advance(100 * MS);
+    let again: BTreeSet<_> = calls.iter().take(2).collect();
+    assert_eq!(again, BTreeSet::from([(100, 2), (101, 2)]));
+    watchdog.until("all is settled", || handler.metrics().unwrap().unsettled == 0);
+    let metrics = handler.metrics().unwrap();
+    assert_eq!((metrics.acked, metrics.dead_lettered), (COUNT as u64 - 1, 1));
+    handler.unsubscribe().unwrap();
+    assert_eq!(calls.iter().count(), 0);
+}
+
+#[test]
 fn a_full_queue_falls_back_to_the_log_and_loses_nothing_while_others_publish() {
     const EACH: u64 = 20_000;
     const PUBLISHERS: u64 = 2;
@@ -615,7 +655,7 @@ fn kept_messages_and_batches_are_settled_like_others() {
     assert_eq!(elsewhere.join().unwrap(), ("1".into(), Ok(true)));
     let mut seen = Vec::new();
     let polled = all.poll(10, |message| {
-        seen.push((text(&message), message.attempt()));
+        seen.push((text(message), message.attempt()));
         message.ack().unwrap();
     });
     assert_eq!(polled, Ok(2));

@@ -5,16 +5,19 @@
 
 mod watchdog;
 
-use slipring::store::{DiskStore, DiskStoreBuilder, MemoryStore, StoreError, SyncPolicy};
+use slipring::store::{
+    DiskStore, DiskStoreBuilder, MemoryStore, MessageStore, Retention, StoreError, SyncPolicy,
+};
 use slipring::{
     Broker, BrokerBuilder, DeliveryMode, Handled, NewMessage, OpenError, Overflow, PublishError,
     RecvError, Start, SubscribeError, Subscription, SubscriptionBuilder, TestClock, TopicConfig,
     TryRecvError,
 };
+use std::fmt::Debug;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 use tempfile::tempdir;
@@ -575,4 +578,90 @@ fn a_directory_that_is_no_store_or_has_lost_a_part_is_refused() {
     std::fs::write(&file, "x").unwrap();
     assert!(Broker::open(Path::new(&file)).is_err());
     assert!(Broker::open(dir.path()).is_ok());
+}
+
+/// Counts the events of the thread that has it.
+#[derive(Clone, Default)]
+struct Events(Arc<Mutex<Vec<String>>>);
+
+impl Events {
+    fn take(&self) -> Vec<String> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+impl tracing::Subscriber for Events {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() <= tracing::Level::INFO
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Text(String);
+        impl tracing::field::Visit for Text {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn Debug) {
+                if field.name() == "message" {
+                    self.0 = format!("{value:?}");
+                }
+            }
+        }
+        let mut text = Text(String::new());
+        event.record(&mut text);
+        self.0.lock().unwrap().push(text.0);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn what_cannot_be_stored_is_told_once_and_once_more_when_it_can() {
+    let dir = tempdir().unwrap();
+    let store = Arc::new(MemoryStore::new(1, 64 << 10));
+    let clock = TestClock::new();
+    let builder = Broker::builder().store(Arc::clone(&store) as _).clock(&clock);
+    let broker = builder.open(dir.path()).unwrap();
+    let jobs = named(&broker, "worker").max_delivery_attempts(1);
+    let mut jobs = jobs.visibility_timeout(1000 * MS).open().unwrap();
+    broker.publish("a/b", &[1; 2000]).unwrap();
+    let job = jobs.recv().unwrap().keep();
+    let events = Events::default();
+    tracing::subscriber::with_default(events.clone(), || {
+        let payload = [0; 1000];
+        while broker.publish("a/b", &payload).is_ok() {}
+        for _ in 0..20 {
+            assert_eq!(broker.publish("a/b", &payload), Err(PublishError::Full));
+        }
+        assert_eq!(events.take(), ["messages cannot be stored"]);
+        // Each time the lease ends the dead letter is tried again.
+        drop(job);
+        for _ in 0..10 {
+            clock.advance(1001 * MS);
+            let _ = jobs.try_recv();
+        }
+        assert_eq!(events.take(), ["a dead letter is not stored"]);
+        store.retain(0, 0, &|_| Retention::NOTHING).unwrap();
+        while broker.metrics().subscriptions[0].dead_lettered == 0 {
+            clock.advance(1001 * MS);
+            let _ = jobs.try_recv();
+        }
+        assert_eq!(events.take(), ["messages are stored again", "dead letters are stored again"]);
+    });
+}
+
+#[test]
+fn figures_tell_what_the_directory_has_and_what_a_power_cut_would_take() {
+    let dir = tempdir().unwrap();
+    let broker = quick().open(dir.path()).unwrap();
+    publish(&broker, 0..10);
+    let figures = broker.metrics();
+    let shard = &figures.shards[0];
+    assert_eq!((shard.stored, shard.unsynced), (10, 10));
+    let file = dir.path().join("shard-000/00000000000000000000.log");
+    assert_eq!(shard.stored_bytes, file.metadata().unwrap().len());
+    assert!(figures.to_prometheus().contains("slipring_shard_unsynced{shard=\"0\"} 10\n"));
+    broker.flush().unwrap();
+    assert_eq!(broker.metrics().shards[0].unsynced, 0);
 }

@@ -3,7 +3,8 @@
 
 mod watchdog;
 
-use slipring::{Broker, DeliveryMode, NewMessage, Overflow, OwnedMessages, PublishError};
+use slipring::store::{DiskStore, SyncPolicy};
+use slipring::{Broker, DeliveryMode, NewMessage, Overflow, OwnedMessages, PublishError, Start};
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -117,6 +118,79 @@ fn one_call_goes_around_many_messages_and_none_around_nothing() {
     }
 }
 
+/// How often it was waited.
+#[derive(Default, Clone)]
+struct Waited(Arc<std::sync::Mutex<u32>>);
+
+impl Waited {
+    fn broker(&self) -> slipring::BrokerBuilder {
+        let counted = Arc::clone(&self.0);
+        Broker::builder().memory_budget(256 << 10).around_waits(move |wait| {
+            *counted.lock().expect("nobody panics") += 1;
+            wait();
+        })
+    }
+
+    fn take(&self) -> u32 {
+        std::mem::take(&mut self.0.lock().expect("nobody panics"))
+    }
+}
+
+#[test]
+fn a_call_goes_around_reads_of_the_disk_and_not_around_what_is_in_memory() {
+    let _watchdog = watch(60);
+    let dir = tempfile::tempdir().unwrap();
+    let waited = Waited::default();
+    let disk = DiskStore::builder().sync(SyncPolicy::Os).preallocate_bytes(0).reserve_bytes(0);
+    let broker = waited.broker().disk(disk).open(dir.path()).unwrap();
+    let topic = broker.topic("a").unwrap();
+    let of_the_past = || broker.subscription("a").delivery(DeliveryMode::AtMostOnce);
+    let mut live = of_the_past().open().unwrap();
+    topic.publish("live").unwrap();
+    assert_eq!(live.recv().unwrap().payload(), b"live");
+    assert_eq!(waited.take(), 0);
+    for _ in 0..64 {
+        topic.publish(&[0; 16 << 10]).unwrap();
+    }
+    assert_eq!(waited.take(), 0);
+    let mut behind = of_the_past().start(Start::Earliest).open().unwrap();
+    assert_eq!(behind.recv().unwrap().payload(), b"live");
+    assert!(waited.take() > 0);
+    let (tell, told) = mpsc::channel();
+    let tell = move |_: &slipring::Message<'_>| tell.send(()).unwrap();
+    let _handler = of_the_past().start(Start::Earliest).handler(tell).unwrap();
+    told.recv().unwrap();
+    assert!(waited.take() > 0);
+}
+
+#[test]
+fn a_call_goes_around_the_storing_of_a_dead_letter_wherever_that_happens() {
+    let watchdog = watch(60);
+    let waited = Waited::default();
+    let clock = slipring::TestClock::new();
+    let broker = waited.broker().clock(&clock).build().unwrap();
+    let all = || broker.subscription("a").name("s").max_delivery_attempts(1);
+    let mut jobs = all().open().unwrap();
+    for reason in ["settling", "giving back", "receiving", "a handler's"] {
+        broker.publish("a", reason).unwrap();
+    }
+    jobs.recv().unwrap().dead_letter("no").unwrap();
+    assert_eq!(waited.take(), 1);
+    jobs.recv().unwrap().nack(None).unwrap();
+    assert_eq!(waited.take(), 1);
+    jobs.recv().unwrap();
+    clock.advance(FOREVER);
+    assert_eq!(jobs.recv().unwrap().payload(), b"a handler's");
+    assert_eq!(waited.take(), 1);
+    drop(jobs);
+    clock.advance(FOREVER);
+    let (tell, told) = mpsc::channel();
+    let tell = move |_: &slipring::Message<'_>| tell.send(()).unwrap();
+    let _handler = all().handler(tell).unwrap();
+    watchdog.until("its former consumer's is a dead letter", || waited.take() == 1);
+    assert!(told.try_recv().is_err());
+}
+
 #[test]
 fn a_panic_around_a_handler_harms_nobody() {
     let watchdog = watch(60);
@@ -146,7 +220,7 @@ fn messages_kept_together_outlive_the_broker_and_give_their_memory_back() {
     topic.publish_batch(&messages).unwrap();
     let mut kept = OwnedMessages::default();
     while kept.len() < 1000 {
-        subscription.poll(64, |message| kept.push(&message)).unwrap();
+        subscription.poll(64, |message| kept.push(message)).unwrap();
     }
     let filler = vec![0; 60_000];
     for _ in 0..100 {
@@ -161,7 +235,7 @@ fn messages_kept_together_outlive_the_broker_and_give_their_memory_back() {
     let mut kept = OwnedMessages::default();
     let mut late = broker.subscribe("a").unwrap();
     topic.publish("last").unwrap();
-    late.poll(1, |message| kept.push(&message)).unwrap();
+    late.poll(1, |message| kept.push(message)).unwrap();
     drop((late, subscription, topic, broker));
     assert_eq!(kept.get(0).unwrap().payload(), b"last");
     assert_eq!(kept.get(0).unwrap().topic(), "a");

@@ -284,6 +284,11 @@ fn child(
     assert_eq!(broker.subscribe("a").expect_err("forked"), SubscribeError::Forked);
     let second = broker.subscription("a").handler(|_| ());
     assert_eq!(second.expect_err("forked"), SubscribeError::Forked);
+    let letters = broker.dead_letters("$dlq/s");
+    assert_eq!(letters.redrive_all().expect_err("forked"), forked);
+    let all = slipring::Filter::parse("attributes:a").expect("an expression");
+    assert_eq!(letters.redrive_by(&all).expect_err("forked"), forked);
+    assert_eq!(letters.purge().expect_err("forked"), forked);
     assert_eq!(subscription.recv().expect_err("forked"), RecvError::Forked);
     assert_eq!(subscription.try_recv().expect_err("forked"), RecvError::Forked.into());
     assert_eq!(subscription.poll(1, |_| ()).expect_err("forked"), RecvError::Forked);

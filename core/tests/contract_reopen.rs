@@ -674,6 +674,9 @@ impl Fs for FullForCursors {
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FsLock>> {
         self.real.lock(path)
     }
+    fn disk_bytes(&self) -> io::Result<u64> {
+        self.real.disk_bytes()
+    }
 }
 
 impl FsFile for CursorFile {

@@ -11,7 +11,7 @@ use slipring::store::{
 };
 use slipring::{
     Broker, DeliveryMode, Handled, NewMessage, PublishError, RecvError, StoreFault, Subscription,
-    TestClock, TryRecvError,
+    TestClock, TopicConfig, TryRecvError,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -236,6 +236,49 @@ fn a_loan_that_has_been_published_is_not_given_back_to_be_written_to() {
     assert_eq!(failed.reason, PublishError::Store(StoreFault::Poisoned));
     assert_eq!(number(all.recv().unwrap().payload()), 7);
     assert!(failed.loan.is_none());
+}
+
+/// Goal: what the store has not taken does not count as published, and leaves the window as it was.
+#[test]
+fn an_id_that_was_not_stored_is_not_known_again() {
+    let World { store, broker, _dir, .. } = world();
+    let window = Some(Duration::from_secs(60));
+    let config = TopicConfig::default().dedup_window(window).dedup_ids(Some(3));
+    let topic = broker.create_topic_with("a", config).unwrap();
+    let message = |id| NewMessage::new(b"x").id(id);
+    topic.publish(message("first")).unwrap();
+    for fault in [Fault::Full, Fault::Refuses] {
+        store.set(fault);
+        for id in ["x", "y", "z"] {
+            topic.publish(message(id)).unwrap_err();
+            topic.publish_batch(&[message(id), message("first")]).unwrap_err();
+            topic.loan_for(&message(id), 1).unwrap().commit().unwrap_err();
+            topic.publish_ticket(message(id)).unwrap().wait().unwrap_err();
+        }
+        assert!(topic.publish(message("first")).unwrap().duplicate, "that needs no room");
+        store.set(Fault::None);
+    }
+    for id in ["x", "y", "z"] {
+        assert!(!topic.publish(message(id)).unwrap().duplicate);
+    }
+    assert!(!topic.publish(message("first")).unwrap().duplicate, "the fourth back");
+}
+
+/// Goal: whoever was told that nobody knows tries again, and is told when it is stored.
+#[test]
+fn a_publisher_that_was_told_that_nobody_knows_may_try_again() {
+    let World { store, broker, _dir, .. } = world();
+    let config = TopicConfig::default().dedup_window(Some(Duration::from_secs(60)));
+    let topic = broker.create_topic_with("a", config).unwrap();
+    let message = NewMessage::new(b"x").id("x");
+    store.set(Fault::Syncs);
+    let told = PublishError::Store(StoreFault::Poisoned);
+    assert_eq!(topic.publish(message).unwrap_err(), told);
+    assert_eq!(topic.publish(message).unwrap_err(), told, "it was published, and may be lost");
+    store.set(Fault::None);
+    let again = topic.publish(message).unwrap();
+    assert_eq!((again.duplicate, again.offset), (true, 0));
+    assert_eq!(topic.publish("y").unwrap().offset, 1);
 }
 
 #[test]

@@ -33,7 +33,6 @@ struct Message {
 #[derive(Debug, Default)]
 struct Model {
     unsettled: BTreeMap<u64, Message>,
-    settled: BTreeSet<u64>,
     next: u64,
     now: u64,
     /// All leases ever given, to be used again when they are stale.
@@ -64,7 +63,6 @@ impl Model {
 
     fn settle(&mut self, sequence: u64) -> bool {
         let Some(message) = self.unsettled.remove(&sequence) else { return false };
-        self.settled.insert(sequence);
         self.let_go(message.key);
         true
     }
@@ -104,6 +102,7 @@ enum Step {
     Pass(u64),
     ExpireBelow(u64),
     ExpireAll,
+    Restore,
     Seek(u64),
     Tell,
 }
@@ -111,9 +110,11 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let index = any::<prop::sample::Index>;
     let time = || prop_oneof![Just(0), 0u64..200, 0u64..70_000];
+    // Some are far behind those that come before.
+    let skip = || prop_oneof![8 => 0u64..3, 1 => 500u64..3000];
     prop_oneof![
-        8 => (0u64..3, 0u32..4).prop_map(|(skip, key)| Step::Take { skip, key }),
-        1 => (0u64..3).prop_map(|skip| Step::TakeSettled { skip }),
+        8 => (skip(), 0u32..4).prop_map(|(skip, key)| Step::Take { skip, key }),
+        1 => skip().prop_map(|skip| Step::TakeSettled { skip }),
         6 => Just(Step::Due),
         3 => Just(Step::DueWithoutRoom),
         6 => index().prop_map(Step::Ack),
@@ -123,6 +124,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => prop_oneof![0u64..60, 0u64..5000].prop_map(Step::Pass),
         1 => (0u64..120).prop_map(Step::ExpireBelow),
         1 => Just(Step::ExpireAll),
+        1 => Just(Step::Restore),
         1 => (0u64..100).prop_map(Step::Seek),
         3 => Just(Step::Tell),
     ]
@@ -203,7 +205,6 @@ fn run(start: u64, steps: Vec<Step>) -> Result<(), TestCaseError> {
                 // As a consumer does: what is due goes first, so that all failures are known.
                 while due(&mut ledger, &mut model)? {}
                 let sequence = model.next + skip;
-                model.settled.extend(model.next..sequence);
                 model.next = sequence + 1;
                 let blocked = model.is_blocked(sequence, key);
                 let grant = ledger.lease(sequence, key, ms(model.now + VISIBILITY));
@@ -217,7 +218,6 @@ fn run(start: u64, steps: Vec<Step>) -> Result<(), TestCaseError> {
             }
             Step::TakeSettled { skip } => {
                 let sequence = model.next + skip;
-                model.settled.extend(model.next..=sequence);
                 model.next = sequence + 1;
                 ledger.take_settled(sequence);
             }
@@ -268,7 +268,6 @@ fn run(start: u64, steps: Vec<Step>) -> Result<(), TestCaseError> {
                     model.settle(sequence);
                 }
                 if low > model.next {
-                    model.settled.extend(model.next..low);
                     model.next = low;
                 }
             }
@@ -279,6 +278,24 @@ fn run(start: u64, steps: Vec<Step>) -> Result<(), TestCaseError> {
                     if let State::Leased { until } = &mut message.state {
                         *until = now.min(*until);
                     }
+                }
+            }
+            Step::Restore => {
+                ledger.change_all();
+                told = ledger.changes();
+                // Without keys, as nobody tells them.
+                ledger = Ledger::restored(told.clone(), false);
+                // What comes after the last one that was settled or delivered is taken anew.
+                let anew = model.unsettled.split_off(&ledger.next());
+                prop_assert!(anew.values().all(|message| message.attempt == 0));
+                let behind = model.next - ledger.next();
+                prop_assert_eq!(anew.len() as u64, behind, "something settled is forgotten");
+                model.next = ledger.next();
+                model.grants.clear();
+                for message in model.unsettled.values_mut() {
+                    message.state = State::Waiting { until: 0 };
+                    (message.generation, message.key) = (0, 0);
+                    message.failed = message.attempt > 0;
                 }
             }
             Step::Seek(to) => {
@@ -341,9 +358,11 @@ fn run(start: u64, steps: Vec<Step>) -> Result<(), TestCaseError> {
             }
         }
     }
+    let position = ledger.changes();
     for sequence in start..model.next {
         let is_settled = !model.unsettled.contains_key(&sequence);
-        prop_assert_eq!(ledger.settled().contains(sequence), is_settled);
+        let told = sequence < position.floor || position.settled.contains(sequence);
+        prop_assert_eq!(told, is_settled, "{}", sequence);
     }
     Ok(())
 }

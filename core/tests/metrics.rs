@@ -741,9 +741,13 @@ fn the_prometheus_page_is_well_formed_and_holds_every_figure() {
         check("shard_retained_bytes", &labels, shard.retained_bytes);
         check("shard_expired_total", &labels, shard.expired);
         check("shard_index_bytes", &labels, shard.index_bytes);
+        check("shard_stored_bytes", &labels, shard.stored_bytes);
+        check("shard_stored", &labels, shard.stored);
+        check("shard_unsynced", &labels, shard.unsynced);
     }
     for topic in &metrics.topics {
         check("topic_published_total", &[("topic", &topic.name)], topic.published);
+        check("topic_duplicates_total", &[("topic", &topic.name)], topic.duplicates);
     }
     for figures in &metrics.subscriptions {
         let id = figures.id.to_string();

@@ -99,7 +99,7 @@ fn ways() -> ([(&'static str, Publish); 4], [(&'static str, Receive); 5]) {
             count
         }),
         ("poll", |subscription| {
-            let check = |message: slipring::Message<'_>| {
+            let check = |message: &slipring::Message<'_>| {
                 assert_eq!((message.attribute("region"), message.key()), (Some("IN"), Some("key")));
             };
             subscription.poll(1000, check).unwrap() as u64

@@ -2,12 +2,15 @@
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
 use slipring::NewMessage;
-use slipring::internals::Fs;
-use slipring::store::{
-    DiskStore, DiskStoreBuilder, Group, MessageStore, RecordPlace, Records, Retention,
-    StoredRecord, SyncPolicy,
+use slipring::internals::{
+    Cursor, CursorChange, CursorDelta, CursorJournal, CursorKey, Fs, IfMissing, JournalError,
+    JournalOptions,
 };
-use std::path::Path;
+use slipring::store::{
+    DiskStore, DiskStoreBuilder, Group, MessageStore, PartitionBounds, RecordPlace, Records,
+    Retention, StoreError, StoredRecord, SyncPolicy,
+};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -42,6 +45,12 @@ fn filled(fs: &MemoryFs, segments: u64) -> DiskStore {
     let store = open(fs);
     (0..segments * 61).for_each(|at| append(&store, (at % 3) as u32));
     store
+}
+
+/// The segment that is being written.
+fn newest_log(fs: &MemoryFs) -> String {
+    let is_log = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "log");
+    fs.paths().into_iter().rfind(is_log).unwrap().to_str().unwrap().to_owned()
 }
 
 #[test]
@@ -198,15 +207,14 @@ fn where_partitions_begin_is_known_after_retention_and_after_opening_again() {
 fn what_is_left_of_crashes_does_not_pile_up() {
     let fs = MemoryFs::default();
     let count = |fs: &MemoryFs, extension: &str| {
-        let of = |path: &&std::path::PathBuf| path.extension().is_some_and(|of| of == extension);
+        let of = |path: &&PathBuf| path.extension().is_some_and(|of| of == extension);
         fs.paths().iter().filter(of).count()
     };
     for round in 0..30 {
         let store = open(&fs);
         assert!(count(&fs, "torn") <= 9, "round {round}");
         append(&store, 1);
-        let log = fs.paths().into_iter().rfind(|path| path.extension().is_some_and(|e| e == "log"));
-        let log = log.unwrap().to_str().unwrap().to_owned();
+        let log = newest_log(&fs);
         // A write that did not come to its end.
         let mut bytes = fs.bytes(&log);
         bytes.extend_from_slice(&[0x5a; 20]);
@@ -219,4 +227,102 @@ fn what_is_left_of_crashes_does_not_pile_up() {
     drop(fs.open(orphan, slipring::internals::OpenHow::CreateNew).unwrap());
     drop(open(&fs));
     assert!(!fs.paths().iter().any(|path| path == orphan));
+}
+
+#[test]
+fn no_length_in_a_file_is_believed_before_it_is_checked() {
+    const LARGE: usize = 40 << 20;
+    let is_small = |fs: &MemoryFs| assert!(fs.used().largest_read <= 2 << 20, "{:?}", fs.used());
+    let fs = MemoryFs::default();
+    drop(filled(&fs, 2));
+    // An index that is far too long, and says so.
+    let index = "shard-000/00000000000000000000.idx";
+    let mut bytes = fs.bytes(index);
+    for counts in [36, 40, 44] {
+        bytes[counts..counts + 4].copy_from_slice(&(LARGE as u32 / 64).to_le_bytes());
+    }
+    bytes.resize(LARGE, 0x5a);
+    let with_index = fs.with(index, bytes);
+    let store = open(&with_index);
+    let mut records = Records::new();
+    store.read_partition(0, 1, 0..5, 1, &mut records).unwrap();
+    assert_eq!(records.iter().next().unwrap().1.offset(), 0);
+    is_small(&with_index);
+    // A long write that was torn at its beginning.
+    let log = newest_log(&fs);
+    let mut bytes = fs.bytes(&log);
+    bytes.extend_from_slice(&[0; 64]);
+    bytes.resize(LARGE, 0x5a);
+    let with_end = fs.with(&log, bytes);
+    let store = open(&with_end);
+    assert!(store.recovery()[0].torn_bytes > LARGE as u64 / 2);
+    is_small(&with_end);
+}
+
+#[test]
+fn a_panic_in_a_sync_leaves_nobody_waiting() {
+    let fs = MemoryFs::default();
+    let store = filled(&fs, 1);
+    fs.panic_at_sync();
+    let sync = || store.sync(0, u64::MAX);
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(sync)).unwrap_err();
+    assert!(matches!(sync(), Err(StoreError::Poisoned(_))));
+
+    let options = JournalOptions { if_missing: IfMissing::Create, ..JournalOptions::default() };
+    let (journal, _) = CursorJournal::open(Arc::new(fs.clone()), 1, options).unwrap();
+    let key = CursorKey { subscription: 0, shard: 0 };
+    let staged = journal.stage(key, &CursorChange::Replace(Cursor::new(1))).unwrap();
+    fs.panic_at_sync();
+    let commit = || journal.commit(staged);
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(commit)).unwrap_err();
+    assert!(matches!(commit(), Err(JournalError::Poisoned(_))));
+}
+
+#[test]
+fn the_journal_of_many_cursors_is_not_written_anew_for_a_few_changes() {
+    const CURSORS: u64 = 5000;
+    let fs = MemoryFs::default();
+    let options = JournalOptions { if_missing: IfMissing::Create, ..JournalOptions::default() };
+    let (journal, _) = CursorJournal::open(Arc::new(fs.clone()), 1, options).unwrap();
+    for subscription in 0..CURSORS {
+        let key = CursorKey { subscription, shard: 0 };
+        journal.stage(key, &CursorChange::Replace(Cursor::new(1))).unwrap();
+    }
+    journal.write(journal.last()).unwrap();
+    let before = fs.used().opens;
+    for floor in 2..2 + CURSORS - 10 {
+        let delta = CursorDelta { floor, ..CursorDelta::default() };
+        let key = CursorKey { subscription: 7, shard: 0 };
+        let staged = journal.stage(key, &CursorChange::Advance(delta)).unwrap();
+        journal.write(staged).unwrap();
+    }
+    let files = fs.used().opens - before;
+    assert!(files <= 2, "{files} snapshots of {CURSORS} cursors for as many changes");
+}
+
+#[test]
+fn many_partitions_are_carried_on_when_their_segments_go() {
+    const PARTITIONS: u32 = 70_000;
+    let fs = MemoryFs::default();
+    let store = open(&fs);
+    let mut next = 0;
+    for partitions in (0..PARTITIONS).collect::<Vec<_>>().chunks(1000) {
+        let mut bytes = vec![];
+        for (sequence, &partition) in (next..).zip(partitions) {
+            let place = RecordPlace { partition, offset: 3, sequence, published_us: 0 };
+            StoredRecord::encode(&NewMessage::new(b""), place, &mut bytes).unwrap();
+        }
+        store.append(0, &Group { base_sequence: next, parts: &[&bytes] }).unwrap();
+        next += partitions.len() as u64;
+    }
+    append(&store, PARTITIONS);
+    store.retain(0, 0, &|_| Retention::NOTHING).unwrap();
+    assert!(store.bounds(0).unwrap().low > 60_000);
+    drop(store);
+    let store = open(&fs);
+    let bounds = store.partitions(0).unwrap();
+    assert_eq!(bounds.len() as u32, PARTITIONS + 1);
+    let is_carried =
+        |of: &PartitionBounds| of.next == if of.partition < PARTITIONS { 4 } else { 1 };
+    assert!(bounds.iter().all(is_carried));
 }

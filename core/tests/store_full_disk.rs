@@ -1,10 +1,11 @@
 //! A disk that is really full: a small tmpfs, which only root can mount.
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
-use slipring::NewMessage;
 use slipring::store::{
     DiskStore, Group, MessageStore, RecordPlace, Records, Retention, StoreError, StoredRecord,
 };
+use slipring::{Broker, NewMessage, PublishError, RecvError, TopicConfig, TryRecvError};
+use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -98,4 +99,66 @@ fn a_full_disk_is_told_and_survived_and_left_behind() {
     }
     println!("20 cycles, {next} records, resumed after at most {slowest:?}");
     assert!(slowest < Duration::from_secs(1));
+}
+
+/// What another program writes until the disk has no byte left.
+fn take_the_rest(of: &Path) -> std::path::PathBuf {
+    let path = of.join("other");
+    let mut file = std::fs::File::create(&path).unwrap();
+    let piece = [1; 4096];
+    while let Ok(1..) = file.write(&piece) {}
+    path
+}
+
+#[test]
+#[ignore = "mounts a tmpfs: needs root; `cargo xtask full-disk` runs it"]
+fn a_broker_with_the_defaults_uses_a_small_disk_and_opens_when_that_is_full() {
+    let mounted = Mounted::new();
+    let dir = mounted.0.path().join("broker");
+    let jobs = |broker: &Broker| broker.subscription("jobs").name("worker").open().unwrap();
+    let broker = Broker::open(&dir).unwrap();
+    drop(jobs(&broker));
+    broker.create_topic("old", 1).unwrap();
+    let mut published = 0_u64;
+    let payload = [7; 3000];
+    while broker.publish("jobs", &payload).is_ok() {
+        published += 1;
+    }
+    assert!(published * 3000 > 8 << 20, "{published} messages on a disk of 16 MiB");
+    assert_eq!(broker.publish("jobs", &payload), Err(PublishError::Full));
+    drop(broker);
+
+    // The reserve is held again, and then another program takes all that is left.
+    for _ in 0..3 {
+        let keep = TopicConfig::default().retention_bytes(Some(4 << 20));
+        let small = DiskStore::builder().segment_bytes(1 << 20).preallocate_bytes(0);
+        let open = || Broker::builder().disk(small.clone()).open(&dir).unwrap();
+        let broker = open();
+        let freed = Instant::now();
+        broker.update_topic("jobs", keep).unwrap();
+        while broker.publish("jobs", &payload).is_err() {
+            assert!(freed.elapsed() < Duration::from_secs(60), "no room is made");
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+        drop(broker);
+        let other = take_the_rest(mounted.0.path());
+        let broker = open();
+        assert_eq!(broker.publish("jobs", &payload), Err(PublishError::Full));
+        let mut worker = jobs(&broker);
+        let mut acked = 0;
+        while acked < 100 {
+            match worker.try_recv() {
+                Ok(message) => acked += u64::from(message.ack().unwrap()),
+                // What retention took before it was delivered.
+                Err(TryRecvError::Recv(RecvError::Lagged(_))) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        broker.flush().unwrap();
+        let _ = broker.delete_topic("old");
+        std::fs::remove_file(other).unwrap();
+        let freed = Instant::now();
+        broker.publish("jobs", &payload).unwrap();
+        println!("{acked} acked on a full disk; published {:?} after it had room", freed.elapsed());
+    }
 }

@@ -40,6 +40,8 @@ struct Got {
     received: u64,
     lost: u64,
     queued: u64,
+    /// Subscriptions that came and went.
+    lives: u64,
 }
 
 /// Publishers pass it with every message; subscribers close it to leave.
@@ -150,11 +152,9 @@ fn come_and_go(
     gate: &Gate,
     stop: &AtomicBool,
     all: &Mutex<Got>,
-) -> u64 {
+) {
     let mut random = Random(seed);
-    let mut lives = 0;
     while !stop.load(Ordering::SeqCst) {
-        lives += 1;
         let pattern = ["a", "*", "**", "b"][random.below(4) as usize];
         let capacity = [1, 2, 3, 16, 100, 1000][random.below(6) as usize];
         let mut builder = broker
@@ -213,8 +213,8 @@ fn come_and_go(
         all.received += got.received;
         all.lost += got.lost;
         all.queued += got.queued;
+        all.lives += 1;
     }
-    lives
 }
 
 fn run(overflow: Overflow, shards: usize, publishers: u64, replays: bool) {
@@ -223,23 +223,20 @@ fn run(overflow: Overflow, shards: usize, publishers: u64, replays: bool) {
         [broker.create_topic("a", shards).expect("creates"), broker.topic("b").expect("creates")];
     let (sums, all) = (Sums::default(), Mutex::new(Got::default()));
     let (gate, stop) = (Gate::default(), AtomicBool::new(false));
-    let lives = AtomicUsize::new(0);
     thread::scope(|scope| {
         let (broker, topics, sums, all) = (&broker, &topics, &sums, &all);
-        let (gate, stop, lives) = (&gate, &stop, &lives);
+        let (gate, stop) = (&gate, &stop);
         let subscribers: Vec<_> = (0..3)
             .map(|seed| {
-                scope.spawn(move || {
-                    let seen = come_and_go(seed, broker, overflow, replays, gate, stop, all);
-                    lives.fetch_add(seen as usize, Ordering::SeqCst);
-                })
+                scope.spawn(move || come_and_go(seed, broker, overflow, replays, gate, stop, all))
             })
             .collect();
         let publishers: Vec<_> = (0..publishers)
             .map(|seed| scope.spawn(move || publish(seed + 100, topics, gate, stop, sums)))
             .collect();
         let enough = if cfg!(debug_assertions) { 30_000 } else { 300_000 };
-        while sums.matched.load(Ordering::SeqCst) < enough {
+        let lives = || all.lock().expect("no panic inside").lives;
+        while sums.matched.load(Ordering::SeqCst) < enough || lives() < 20 {
             assert!(publishers.iter().all(|publisher| !publisher.is_finished()), "one failed");
             assert!(subscribers.iter().all(|subscriber| !subscriber.is_finished()), "one failed");
             thread::park_timeout(Duration::from_millis(1));
@@ -248,12 +245,10 @@ fn run(overflow: Overflow, shards: usize, publishers: u64, replays: bool) {
     });
     let (matched, enqueued, dropped) = sums.get();
     let got = *all.lock().expect("no panic inside");
-    let lives = lives.load(Ordering::SeqCst);
     println!(
         "{overflow:?}, {shards} shards, {publishers} publishers, replays: {replays}: matched \
-         {matched}, enqueued {enqueued}, dropped {dropped}; {got:?} in {lives} lives"
+         {matched}, enqueued {enqueued}, dropped {dropped}; {got:?}"
     );
-    assert!(lives > 20, "they are to come and go: {lives}");
     assert_eq!(got.received + got.lost + got.queued, matched, "{overflow:?}: {got:?}");
     assert_eq!(got.lost, dropped, "{overflow:?}: {got:?}");
     if overflow == Overflow::DropOldest {

@@ -5,7 +5,9 @@ use crate::callback::User;
 use crate::handle::Caller;
 use crate::last_error::Failure;
 use crate::log::Log;
-use crate::options::{slipring_broker_options, slipring_subscription_options, topic_config};
+use crate::options::{
+    deduplicating, retaining, slipring_broker_options, slipring_subscription_options,
+};
 use crate::panic::{entry, free};
 use crate::status::slipring_status;
 use crate::text::slipring_text;
@@ -211,7 +213,7 @@ pub unsafe extern "C" fn slipring_broker_create_topic(
 
 /// Says how long messages of the topic `name` are kept in the directory from now on: `retention_ns`, or
 /// SLIPRING_FOREVER, and `retention_bytes`, or 0 for any number. Errors: EINVAL, EUTF8, ENOTOPIC,
-/// ESTORE, EFULL, EFILTERING, EFORKED. Waits for the disk.
+/// ERANGE (less than the dedup window), ESTORE, EFULL, EFILTERING, EFORKED. Waits for the disk.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_broker_set_retention(
     broker: *const slipring_broker,
@@ -223,7 +225,35 @@ pub unsafe extern "C" fn slipring_broker_set_retention(
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
         with_name(broker, (name, name_len), |_, broker, name| {
-            let config = topic_config(1, retention_ns, retention_bytes);
+            let config = broker.broker.describe_topic(name)?.config();
+            let config = retaining(config, retention_ns, retention_bytes);
+            Ok(broker.broker.update_topic(name, config)?)
+        })
+    }
+}
+
+/// Says that a message is not stored again in the topic `name` if its id was published there less than
+/// `window_ns` ago: its receipt is that of the first one, with `duplicate`. 0 stores everything, which
+/// is the default; 1 ms at least, rounded up to whole ones, and the topic's retention at most. Messages
+/// without an id are not concerned, and what was refused does not count.
+///
+/// `ids` is how many ids are known at most, the latest; 0 for any number. Each costs about 100 bytes of
+/// memory for as long as it counts. In a directory they are found again when it is opened, which reads
+/// what was published within the window. Errors: EINVAL, EUTF8, ENOTOPIC, ERANGE, ESTORE, EFULL,
+/// EFILTERING, EFORKED. Waits for the disk.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_set_dedup_window(
+    broker: *const slipring_broker,
+    name: *const c_char,
+    name_len: usize,
+    window_ns: u64,
+    ids: u64,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        with_name(broker, (name, name_len), |_, broker, name| {
+            let config = broker.broker.describe_topic(name)?.config();
+            let config = deduplicating(config, window_ns, ids);
             Ok(broker.broker.update_topic(name, config)?)
         })
     }

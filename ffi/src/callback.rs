@@ -63,15 +63,15 @@ impl User {
     }
 
     /// Calls a function that answers with a number; 0 if there is no function.
-    pub(crate) fn ask(&self, function: slipring_handler_fn, message: &Message<'_>) -> i32 {
-        let view = message::view(message);
+    #[inline]
+    pub(crate) fn ask(&self, function: slipring_handler_fn, message: &slipring_message) -> i32 {
         // SAFETY: a function of the caller, given for this.
-        function.map_or(0, |function| unsafe { function(self.user, &raw const view) })
+        function.map_or(0, |function| unsafe { function(self.user, message) })
     }
 
     /// Calls a filter function.
     pub(crate) fn wants(&self, function: slipring_filter_fn, message: &Message<'_>) -> bool {
-        self.ask(function, message) != 0
+        self.ask(function, &message::view(message)) != 0
     }
 
     pub(crate) fn log(&self, function: slipring_log_fn, level: u32, text: &str) {
@@ -81,11 +81,11 @@ impl User {
         }
     }
 
-    pub(crate) fn tell(&self, function: slipring_message_fn, message: &Message<'_>) {
-        let view = message::view(message);
+    #[inline]
+    pub(crate) fn tell(&self, function: slipring_message_fn, message: &slipring_message) {
         if let Some(function) = function {
             // SAFETY: a function of the caller, given for this.
-            unsafe { function(self.user, &raw const view) }
+            unsafe { function(self.user, message) }
         }
     }
 

@@ -7,6 +7,7 @@ use crate::callback::{
 };
 use crate::handled::handled;
 use crate::last_error::Failure;
+use crate::message::Viewer;
 use crate::options::{slipring_subscription_options, time};
 use crate::panic::entry;
 use crate::status::slipring_status;
@@ -104,8 +105,10 @@ pub unsafe extern "C" fn slipring_broker_subscribe_handler(
             // This may start workers.
             let log = &c.get(broker, "broker")?.log;
             let subscription = log.during(|| {
+                let mut viewer = Viewer::new();
                 builder.handler(move |message| {
-                    let (returned, handled) = handled(|| handling.user.ask(handle, message));
+                    let view = viewer.view(message);
+                    let (returned, handled) = handled(|| handling.user.ask(handle, &view));
                     handling.returned.store(returned, Ordering::Relaxed);
                     handled
                 })

@@ -49,6 +49,15 @@ pub struct slipring_new_message {
     pub attributes_len: usize,
 }
 
+impl slipring_new_message {
+    /// Whether it is a payload and nothing else.
+    #[inline(always)]
+    fn is_plain(&self) -> bool {
+        let texts = [self.key, self.id];
+        texts.iter().all(|text| text.data.is_null() && text.len == 0) && self.attributes_len == 0
+    }
+}
+
 /// A message where it lies: reading it copies nothing. Valid as long as the function says that it
 /// came from; `slipring_message_keep` makes it outlive that. It will not grow, so that arrays of it
 /// can cross. Other threads may read it meanwhile.
@@ -99,14 +108,50 @@ fn attribute_view((key, value): (&str, &str)) -> slipring_attribute {
     slipring_attribute { key: text_view(key), value: text_view(value) }
 }
 
+/// Makes views of messages of one broker. Neighbours are mostly of one topic, so that its name need
+/// not be looked up again.
+#[derive(Debug)]
+pub(crate) struct Viewer {
+    /// Of the message before; `u32::MAX` before the first, which no partition is.
+    partition: u32,
+    /// The name of that partition's topic. It is where the broker's messages find it: there it stays
+    /// as long as there is one of them, since a broker forgets no partition, and gives no number away
+    /// twice, also where topics are deleted.
+    topic: slipring_text_view,
+}
+
+// SAFETY: a name is only read, and by whoever has a message of the broker.
+unsafe impl Send for Viewer {}
+
+impl Viewer {
+    pub(crate) fn new() -> Self {
+        Self { partition: u32::MAX, topic: NO_TEXT }
+    }
+
+    /// The view of a message; lives as long as the reference.
+    #[inline(always)]
+    pub(crate) fn view(&mut self, message: &Message<'_>) -> slipring_message {
+        let partition = message.partition();
+        if partition != self.partition {
+            *self = Self { partition, topic: text_view(message.topic()) };
+        }
+        view_with(message, self.topic)
+    }
+}
+
 /// The view of a message; lives as long as the reference.
 #[inline]
 pub(crate) fn view(message: &Message<'_>) -> slipring_message {
+    view_with(message, text_view(message.topic()))
+}
+
+#[inline(always)]
+fn view_with(message: &Message<'_>, topic: slipring_text_view) -> slipring_message {
     let payload = message.payload();
     slipring_message {
         payload: payload.as_ptr(),
         payload_len: payload.len(),
-        topic: text_view(message.topic()),
+        topic,
         key: message.key().map_or(NO_TEXT, text_view),
         offset: message.offset(),
         published_us: message.published_us(),
@@ -199,14 +244,23 @@ impl<'c> Caller<'c> {
     {
         let mut messages: Vec<NewMessage<'r>> = Vec::with_capacity(batch.len());
         for new in batch {
+            // What is mostly there is put together in its place: a copy of a struct that was just
+            // written waits for the writes.
+            let payload = self.array(new.payload, new.payload_len, "payload")?;
+            if new.is_plain() {
+                messages.push(NewMessage::new(payload));
+                continue;
+            }
             messages.push(self.head(new)?);
             if new.attributes_len > 0 {
                 self.attributes(new, room)?;
             }
         }
         let mut rest: &'r [(&'c str, &'c str)] = room;
-        for (message, new) in messages.iter_mut().zip(batch) {
-            (message.attributes, rest) = rest.split_at(new.attributes_len);
+        if !rest.is_empty() {
+            for (message, new) in messages.iter_mut().zip(batch) {
+                (message.attributes, rest) = rest.split_at(new.attributes_len);
+            }
         }
         Ok(messages)
     }

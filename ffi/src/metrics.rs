@@ -31,6 +31,13 @@ pub struct slipring_metrics {
     pub topics: u64,
     /// How many subscriptions.
     pub subscriptions: u64,
+    /// Bytes of messages in the directory, without room that is reserved there. Like those that
+    /// follow, 0 in memory.
+    pub stored_bytes: u64,
+    /// Messages in the directory.
+    pub stored: u64,
+    /// Messages that a power cut would take now: published, and not synced.
+    pub unsynced: u64,
 }
 
 impl From<&Metrics> for slipring_metrics {
@@ -47,6 +54,9 @@ impl From<&Metrics> for slipring_metrics {
             shards: shards.len() as u64,
             topics: metrics.topics.len() as u64,
             subscriptions: metrics.subscriptions.len() as u64,
+            stored_bytes: shards.iter().map(|shard| shard.stored_bytes).sum(),
+            stored: shards.iter().map(|shard| shard.stored).sum(),
+            unsynced: shards.iter().map(|shard| shard.unsynced).sum(),
         }
     }
 }

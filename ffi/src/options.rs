@@ -145,7 +145,7 @@ pub struct slipring_broker_options {
     /// How many shards put messages in order independently of each other: 1 to 64. Default 0: 1, or
     /// as many as the directory was made with, which is refused under another number.
     pub shards: u32,
-    /// Memory for messages, over all shards: at least 1 MiB a shard. Default 64 MiB.
+    /// Memory for messages, over all shards: at least 256 KiB a shard. Default 64 MiB.
     pub memory_budget_bytes: u64,
     /// Bytes that a payload may have, up to 64 MiB. Default 10 MiB.
     pub payload_limit_bytes: u64,
@@ -201,6 +201,21 @@ pub struct slipring_broker_options {
     pub on_damage: u32,
     /// Not used: 0.
     pub reserved: u32,
+    /// For topics that are created by publishing: see `slipring_broker_set_dedup_window`. Default 0.
+    pub dedup_window_ns: u64,
+    /// Likewise. Default 0.
+    pub dedup_ids: u64,
+    /// For a directory: bytes that are kept free on the disk for what must go on when it is full:
+    /// opening, acknowledging, deleting. 0 to 2^40; 0 keeps nothing. They are taken with the first
+    /// message; on a small disk, at most an eighth of it. Default 64 MiB.
+    pub reserve_bytes: u64,
+    /// For a directory: bytes after which a shard begins another file, 64 KiB to 1 GiB; on a small disk
+    /// at most an eighth of it, for all shards. What expires gives its room back by whole files.
+    /// Default 64 MiB.
+    pub segment_bytes: u64,
+    /// For a directory: bytes of a file that are reserved on the disk at once, 0 to 1 GiB; on a small
+    /// disk at most an eighth of it, for all shards. Default 32 MiB.
+    pub preallocate_bytes: u64,
 }
 
 // SAFETY: `repr(C)`, a `u32` first, integers, pointers and functions that may be NULL; a bit
@@ -234,6 +249,11 @@ unsafe impl Versioned for slipring_broker_options {
             retention_bytes: 0,
             on_damage: slipring_on_damage::SLIPRING_DAMAGE_REFUSE as u32,
             reserved: 0,
+            dedup_window_ns: 0,
+            dedup_ids: 0,
+            reserve_bytes: 64 << 20,
+            segment_bytes: 64 << 20,
+            preallocate_bytes: 32 << 20,
         }
     }
 }
@@ -281,10 +301,11 @@ impl slipring_broker_options {
         Ok(builder
             .memory_budget(size(self.memory_budget_bytes))
             .payload_limit(size(self.payload_limit_bytes))
-            .default_topic(topic_config(
-                self.default_partitions,
-                self.retention_ns,
-                self.retention_bytes,
+            .default_topic(deduplicating(
+                retaining(TopicConfig::default(), self.retention_ns, self.retention_bytes)
+                    .partitions(self.default_partitions as usize),
+                self.dedup_window_ns,
+                self.dedup_ids,
             ))
             .disk(self.disk()?)
             .auto_create(self.create_topics != 0)
@@ -307,20 +328,31 @@ impl slipring_broker_options {
             1 => OnDamage::Skip,
             other => return Err(unknown("on_damage", other)),
         };
-        Ok(DiskStore::builder().sync(sync).on_damage(on_damage))
+        Ok(DiskStore::builder()
+            .sync(sync)
+            .on_damage(on_damage)
+            .reserve_bytes(self.reserve_bytes)
+            .segment_bytes(self.segment_bytes)
+            .preallocate_bytes(self.preallocate_bytes))
     }
 }
 
-/// Settings of a topic, as the caller's numbers say them.
-pub(crate) fn topic_config(
-    partitions: u32,
+/// Those settings, with what the caller's numbers say of how long messages are kept.
+pub(crate) fn retaining(
+    config: TopicConfig,
     retention_ns: u64,
     retention_bytes: u64,
 ) -> TopicConfig {
-    TopicConfig::default()
-        .partitions(partitions as usize)
+    config
         .retention(time(retention_ns))
         .retention_bytes((retention_bytes > 0).then_some(retention_bytes))
+}
+
+/// The same of which messages are stored once.
+pub(crate) fn deduplicating(config: TopicConfig, window_ns: u64, ids: u64) -> TopicConfig {
+    config
+        .dedup_window((window_ns > 0).then(|| Duration::from_nanos(window_ns)))
+        .dedup_ids((ids > 0).then(|| size(ids)))
 }
 
 /// Fills the options of a broker with the defaults; `struct_size` is `sizeof *options`. Errors:

@@ -6,7 +6,7 @@ use crate::callback::{User, slipring_message_fn};
 use crate::handle::{Exclusive, Exclusively, Handle};
 use crate::last_error::Failure;
 use crate::log::Log;
-use crate::message::{self, slipring_message};
+use crate::message::{self, Viewer, slipring_message};
 use crate::options::{self, slipring_subscription_options, time};
 use crate::panic::entry;
 use crate::status::slipring_status;
@@ -150,7 +150,9 @@ pub unsafe extern "C" fn slipring_subscription_lost(
     lost
 }
 
-/// Messages queued and not received. Errors: EINVAL, EBUSY. Does not wait.
+/// Messages queued and not received. What was published before the subscription began, or before it
+/// last sought, may not be counted yet: whether there is something, receiving tells. Errors: EINVAL,
+/// EBUSY. Does not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_subscription_queued(
     subscription: *mut slipring_subscription,
@@ -297,7 +299,8 @@ unsafe fn receive_batch(
                 return Err(Failure::outcome(slipring_status::SLIPRING_CLOSED));
             }
             let pulled = &mut *using;
-            pulled.views.extend(pulled.messages.iter().map(message::view));
+            let mut viewer = Viewer::new();
+            pulled.views.extend(pulled.messages.iter().map(|message| viewer.view(message)));
             if pulled.views.is_empty() {
                 return Err(Failure::outcome(slipring_status::SLIPRING_EMPTY));
             }
@@ -360,8 +363,10 @@ pub unsafe extern "C" fn slipring_subscription_poll(
             let mut using = c.exclusive(subscription, "subscription")?;
             let user = User::new(user, None);
             let (log, subscription) = using.idle();
-            let polled =
-                log.during(|| subscription.poll(most, |message| user.tell(function, &message)));
+            let mut viewer = Viewer::new();
+            let polled = log.during(|| {
+                subscription.poll(most, |message| user.tell(function, &viewer.view(message)))
+            });
             match polled {
                 Ok(0) => Err(Failure::outcome(slipring_status::SLIPRING_EMPTY)),
                 Ok(polled) => {

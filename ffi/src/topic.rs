@@ -33,7 +33,11 @@ pub struct slipring_receipt {
     /// Number of the partition, unique in the broker.
     pub partition: u32,
     /// 1 if it would survive a power cut. A broker in memory says 0.
-    pub durable: u32,
+    pub durable: u16,
+    /// 1 if a message with its id was published within the topic's dedup window before, so that it was
+    /// not stored again: see `slipring_broker_set_dedup_window`. Then this is where that one is, and
+    /// nothing came to any subscription.
+    pub duplicate: u16,
 }
 
 impl From<Receipt> for slipring_receipt {
@@ -45,7 +49,8 @@ impl From<Receipt> for slipring_receipt {
             enqueued: receipt.enqueued,
             dropped: receipt.dropped,
             partition: receipt.partition,
-            durable: u32::from(receipt.durable),
+            durable: u16::from(receipt.durable),
+            duplicate: u16::from(receipt.duplicate),
         }
     }
 }
@@ -56,7 +61,7 @@ impl From<Receipt> for slipring_receipt {
 pub struct slipring_batch_receipt {
     /// Messages published: always the first ones of the batch.
     pub published: usize,
-    /// Offset of the first, if any was published.
+    /// Offset of the first that was stored, if any was.
     pub first_offset: u64,
     /// Sum over the messages of the subscriptions that each was for.
     pub matched: u64,
@@ -64,10 +69,13 @@ pub struct slipring_batch_receipt {
     pub enqueued: u64,
     /// Messages dropped to the account of this batch.
     pub dropped: u64,
-    /// Partition of the first, if any was published.
+    /// Partition of the first that was stored, if any was.
     pub first_partition: u32,
     /// 1 if all that was published would survive a power cut. A broker in memory says 0.
-    pub durable: u32,
+    pub durable: u16,
+    /// How many of those published were not stored because they were published before, in an earlier
+    /// call or in this one. UINT16_MAX stands for that many or more.
+    pub duplicates: u16,
 }
 
 impl From<BatchReceipt> for slipring_batch_receipt {
@@ -80,7 +88,8 @@ impl From<BatchReceipt> for slipring_batch_receipt {
             enqueued: receipt.enqueued,
             dropped: receipt.dropped,
             first_partition,
-            durable: u32::from(receipt.durable),
+            durable: u16::from(receipt.durable),
+            duplicates: u16::try_from(receipt.duplicates).unwrap_or(u16::MAX),
         }
     }
 }
@@ -105,7 +114,8 @@ pub unsafe extern "C" fn slipring_topic_name(
 ///
 /// Waits only if a subscription with SLIPRING_BLOCK has no room, and, for the time of another
 /// publish, if somebody else publishes to the same shard. Errors: CLOSED, EINVAL, EMESSAGE (too
-/// large), EDELETED, EFULL, ENOMEM, EFILTERING, EFORKED; nothing was published then.
+/// large), EDELETED, EFULL, ENOMEM, EFILTERING, EFORKED; nothing was published then. In a directory also
+/// ESTORE, after which the message may have been published, if a write failed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_topic_publish(
     topic: *const slipring_topic,

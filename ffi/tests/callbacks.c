@@ -415,6 +415,64 @@ static void events_are_told_to_the_function_of_their_broker(void) {
     CHECK(value_of(&logged.state.freed) == 3 && value_of(&logged.infos) == 1);
 }
 
+/* How many messages have come whose payload is the name of their topic. */
+static void is_named(void *user, const slipring_message *message) {
+    CHECK(message->topic.len == message->payload_len);
+    CHECK(memcmp(message->topic.data, message->payload, message->payload_len) == 0);
+    add_one((int *)user);
+}
+
+static int32_t is_named_to_handler(void *user, const slipring_message *message) {
+    is_named(user, message);
+    return SLIPRING_SUCCESS;
+}
+
+static void publish_name(const slipring_broker *broker, const char *name) {
+    OK(slipring_broker_publish(broker, name, strlen(name), (const uint8_t *)name, strlen(name), NULL));
+}
+
+static void messages_have_the_names_of_their_topics_whatever_becomes_of_those(void) {
+    static const char *const names[] = {"v/one", "v/two-that-is-longer", "v/3"};
+    enum { rounds = 50, all = rounds * 6 };
+    slipring_broker *broker = open_broker();
+    slipring_subscription *polled = NULL, *batched = NULL;
+    slipring_handler_subscription *handled = NULL;
+    slipring_handler handler;
+    int seen_by_handler = 0, seen_by_poll = 0, seen_in_batches = 0;
+    memset(&handler, 0, sizeof handler);
+    handler.handle = is_named_to_handler;
+    handler.user = &seen_by_handler;
+    OK(slipring_broker_subscribe(broker, SLIPRING_TEXT("v/*"), NULL, &polled));
+    OK(slipring_broker_subscribe(broker, SLIPRING_TEXT("v/*"), NULL, &batched));
+    OK(slipring_broker_subscribe_handler(broker, SLIPRING_TEXT("v/*"), NULL, &handler, &handled));
+    for (int round = 0; round < rounds; ++round) {
+        for (int i = 0; i < 3; ++i) {
+            publish_name(broker, names[i]);
+            publish_name(broker, names[i]);
+        }
+        /* The handler goes on over these, and the next round makes the topics anew. */
+        OK(slipring_broker_delete_topic(broker, names[round % 3], strlen(names[round % 3])));
+        if (round % 7 == 0)
+            OK(slipring_subscription_poll(polled, 2, is_named, &seen_by_poll, NULL));
+    }
+    wait_for(&seen_by_handler, all);
+    slipring_handler_subscription_free(&handled);
+    OK(slipring_broker_close(broker, 0, NULL));
+    slipring_broker_free(&broker);
+    /* The names outlive the broker's handle. */
+    while (seen_by_poll < all)
+        OK(slipring_subscription_poll(polled, 64, is_named, &seen_by_poll, NULL));
+    while (seen_in_batches < all) {
+        const slipring_message *messages = NULL;
+        size_t count = 0;
+        OK(slipring_subscription_try_recv_batch(batched, 64, &messages, &count));
+        for (size_t i = 0; i < count; ++i)
+            is_named(&seen_in_batches, &messages[i]);
+    }
+    slipring_subscription_free(&polled);
+    slipring_subscription_free(&batched);
+}
+
 int main(void) {
     everything_is_allowed_in_a_handler();
     a_handler_unsubscribes_itself();
@@ -425,5 +483,6 @@ int main(void) {
     a_filter_may_not_call_the_broker();
     a_poll_holds_its_subscription();
     events_are_told_to_the_function_of_their_broker();
+    messages_have_the_names_of_their_topics_whatever_becomes_of_those();
     return finish("callbacks");
 }

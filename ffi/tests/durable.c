@@ -69,6 +69,7 @@ static void a_directory_belongs_to_one_broker(const char *dir) {
     slipring_broker *broker = open_in(dir);
     slipring_broker *other = NULL;
     slipring_broker_options options = in_directory(dir);
+    char why[256];
     CHECK(slipring_broker_open(&options, &other) == SLIPRING_ELOCKED && other == NULL);
     slipring_broker_free(&broker);
     options.shards = 3;
@@ -77,6 +78,8 @@ static void a_directory_belongs_to_one_broker(const char *dir) {
     options.dir = "/dev/null";
     options.dir_len = strlen("/dev/null");
     CHECK(slipring_broker_open(&options, &other) == SLIPRING_ESTORE && other == NULL);
+    slipring_last_error(why, sizeof why);
+    CHECK(strstr(why, "/dev/null: ") != NULL);
     options.dir_len = (size_t)-1;
     CHECK(slipring_broker_open(&options, &other) == SLIPRING_EINVAL);
     options = in_directory(dir);
@@ -85,6 +88,47 @@ static void a_directory_belongs_to_one_broker(const char *dir) {
     options.sync = SLIPRING_SYNC_OS;
     options.on_damage = 9;
     CHECK(slipring_broker_open(&options, &other) == SLIPRING_ERANGE);
+    options = in_directory(dir);
+    options.segment_bytes = 1000;
+    CHECK(slipring_broker_open(&options, &other) == SLIPRING_ERANGE);
+    slipring_last_error(why, sizeof why);
+    CHECK(strstr(why, "segment_bytes must be in 65536..=1073741824") != NULL);
+    options.segment_bytes = 1 << 20;
+    options.preallocate_bytes = (1 << 30) + 1;
+    CHECK(slipring_broker_open(&options, &other) == SLIPRING_ERANGE);
+    options.preallocate_bytes = 0;
+    options.reserve_bytes = UINT64_MAX;
+    CHECK(slipring_broker_open(&options, &other) == SLIPRING_ERANGE);
+}
+
+static long size_of(const char *dir, const char *name) {
+    char path[256];
+    struct stat file;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    return stat(path, &file) == 0 ? (long)file.st_size : -1;
+}
+
+static void the_sizes_of_a_directory_can_be_set(const char *dir) {
+    char inside[256];
+    slipring_metrics metrics;
+    slipring_broker_options options;
+    slipring_broker *broker = NULL;
+    snprintf(inside, sizeof inside, "%s/small", dir);
+    options = in_directory(inside);
+    options.reserve_bytes = 8192;
+    options.segment_bytes = 64 << 10;
+    options.preallocate_bytes = 16 << 10;
+    OK(slipring_broker_open(&options, &broker));
+    publish(broker, "one", 1);
+    CHECK(size_of(inside, "reserve") == 8192);
+    CHECK(size_of(inside, "shard-000/00000000000000000000.log") <= 64 << 10);
+    OK(slipring_broker_metrics(broker, &metrics, sizeof metrics));
+    CHECK(metrics.stored == 1 && metrics.stored_bytes > 0 && metrics.unsynced == 0);
+    slipring_broker_free(&broker);
+    options.reserve_bytes = 0;
+    OK(slipring_broker_open(&options, &broker));
+    CHECK(size_of(inside, "reserve") == 0);
+    slipring_broker_free(&broker);
 }
 
 static void what_need_not_wait_for_the_disk_says_so_until_it_is_flushed(const char *dir) {
@@ -103,6 +147,93 @@ static void what_need_not_wait_for_the_disk_says_so_until_it_is_flushed(const ch
     slipring_broker_free(&broker);
     broker = open_broker();
     OK(slipring_broker_flush(broker));
+    slipring_broker_free(&broker);
+}
+
+static slipring_receipt publish_as(const slipring_topic *topic, const char *id, const char *key) {
+    slipring_new_message message;
+    slipring_receipt receipt;
+    memset(&message, 0, sizeof message);
+    message.id = text(id);
+    message.key = text(key);
+    OK(slipring_topic_publish_message(topic, &message, &receipt));
+    return receipt;
+}
+
+static void is_again(slipring_receipt again, slipring_receipt first) {
+    CHECK(!first.duplicate && again.duplicate == 1);
+    CHECK(again.partition == first.partition && again.offset == first.offset);
+    CHECK(again.matched == 0 && again.enqueued == 0 && again.dropped == 0);
+}
+
+/* Every way to publish, in one process and the next. */
+static void what_is_published_again_within_the_window_is_stored_once(const char *dir) {
+    slipring_broker *broker = open_in(dir);
+    slipring_topic *topic = NULL;
+    slipring_new_message messages[3];
+    slipring_receipt first, again;
+    slipring_batch_receipt batch;
+    slipring_ticket *ticket = NULL;
+    slipring_loan *loan = NULL;
+    uint8_t *payload;
+    const slipring_text_view name = text("orders");
+    OK(slipring_broker_create_topic(broker, name.data, name.len, 3, &topic));
+    CHECK(slipring_broker_set_dedup_window(broker, name.data, name.len, 1, 0) == SLIPRING_ERANGE);
+    CHECK(slipring_broker_set_dedup_window(broker, SLIPRING_TEXT("none"), SLIPRING_SECONDS(60), 0) ==
+          SLIPRING_ENOTOPIC);
+    CHECK(slipring_broker_set_dedup_window(NULL, name.data, name.len, SLIPRING_SECONDS(60), 0) ==
+          SLIPRING_EINVAL);
+    CHECK(!publish_as(topic, "x", "a").duplicate && !publish_as(topic, "x", "a").duplicate);
+    OK(slipring_broker_set_dedup_window(broker, name.data, name.len, SLIPRING_SECONDS(60), 2));
+    OK(slipring_broker_set_retention(broker, name.data, name.len, SLIPRING_FOREVER, 0));
+    first = publish_as(topic, "x", "a");
+    CHECK(first.durable == 1);
+    is_again(publish_as(topic, "x", "b"), first);
+    memset(messages, 0, sizeof messages);
+    messages[0].id = messages[2].id = text("x");
+    messages[1].id = text("y");
+    OK(slipring_topic_try_publish(topic, &messages[0], &again));
+    is_again(again, first);
+    OK(slipring_topic_publish_timeout(topic, &messages[0], SLIPRING_SECONDS(1), &again));
+    is_again(again, first);
+    OK(slipring_topic_publish_ticket(topic, &messages[0], &ticket));
+    OK(slipring_ticket_wait(&ticket, &again));
+    is_again(again, first);
+    OK(slipring_topic_loan(topic, &messages[0], 8, &loan, &payload));
+    OK(slipring_loan_commit(&loan, &again));
+    is_again(again, first);
+    CHECK(loan == NULL);
+    OK(slipring_topic_publish_batch(topic, messages, 3, &batch));
+    CHECK(batch.published == 3 && batch.duplicates == 2 && batch.durable == 1);
+    slipring_topic_free(&topic);
+    slipring_broker_free(&broker);
+
+    broker = open_in(dir);
+    OK(slipring_broker_topic(broker, name.data, name.len, &topic));
+    is_again(publish_as(topic, "x", "c"), first);
+    CHECK(!publish_as(topic, "z", "a").duplicate);
+    CHECK(!publish_as(topic, "x", "a").duplicate); /* The third id back. */
+    OK(slipring_broker_set_dedup_window(broker, name.data, name.len, 0, 0));
+    CHECK(!publish_as(topic, "x", "a").duplicate);
+    slipring_topic_free(&topic);
+    slipring_broker_free(&broker);
+}
+
+static void topics_that_are_created_by_publishing_have_the_window_of_the_options(void) {
+    slipring_broker_options options;
+    slipring_broker *broker = NULL;
+    slipring_topic *topic = NULL;
+    OK(slipring_broker_options_init(&options, sizeof options));
+    CHECK(options.dedup_window_ns == 0 && options.dedup_ids == 0);
+    options.dedup_window_ns = 1;
+    CHECK(slipring_broker_open(&options, &broker) == SLIPRING_ERANGE);
+    options.dedup_window_ns = SLIPRING_SECONDS(60);
+    options.dedup_ids = 1;
+    OK(slipring_broker_open(&options, &broker));
+    OK(slipring_broker_topic(broker, SLIPRING_TEXT("a"), &topic));
+    CHECK(!publish_as(topic, "x", "k").duplicate && publish_as(topic, "x", "k").duplicate);
+    CHECK(!publish_as(topic, "y", "k").duplicate && !publish_as(topic, "x", "k").duplicate);
+    slipring_topic_free(&topic);
     slipring_broker_free(&broker);
 }
 
@@ -157,6 +288,9 @@ int main(void) {
     snprintf(command, sizeof command, "rm -r %s", dir);
     CHECK(system(command) == 0 && mkdir(dir, 0700) == 0);
     what_was_published_and_not_settled_is_there_again(dir);
+    what_is_published_again_within_the_window_is_stored_once(dir);
+    topics_that_are_created_by_publishing_have_the_window_of_the_options();
+    the_sizes_of_a_directory_can_be_set(dir);
     CHECK(system(command) == 0);
     return finish("durable");
 }

@@ -28,7 +28,12 @@ static void what_was_published_and_not_settled_is_there_again(const std::string 
         CHECK(broker.close().store_failed == 0);
     }
     CHECK(status_of(BrokerOptions().dir(dir).shards(3)) == Status::incompatible);
+    CHECK(status_of(BrokerOptions().dir(dir).segment_bytes(1)) == Status::out_of_range);
+    CHECK(status_of(BrokerOptions().dir(dir).preallocate_bytes(1ull << 40)) ==
+          Status::out_of_range);
+    CHECK(status_of(BrokerOptions().dir(dir).reserve_bytes(~0ull)) == Status::out_of_range);
     auto settings = BrokerOptions().dir(dir).sync_every(1h).on_damage(OnDamage::skip);
+    settings.reserve_bytes(1 << 20).segment_bytes(1 << 20).preallocate_bytes(0);
     auto broker = Broker::open(settings.retention(24h, 1 << 30));
     auto sub = broker.subscribe("jobs/*", options);
     CHECK(broker.publish("jobs/mail", "three").durable == 0);
@@ -39,10 +44,51 @@ static void what_was_published_and_not_settled_is_there_again(const std::string 
     CHECK(sub.recv()->payload().text() == "three");
 }
 
+static NewMessage named(const char *id) { return NewMessage(std::string_view(id)).id(id); }
+
+static void what_is_published_again_within_the_window_is_stored_once(const std::string &dir) {
+    Receipt first;
+    const auto is_again = [&first](const Receipt &again) {
+        return again.duplicate == 1 && again.partition == first.partition &&
+               again.offset == first.offset && again.matched == 0 && again.enqueued == 0;
+    };
+    {
+        auto broker = Broker::open(dir);
+        auto topic = broker.create_topic("orders", 3);
+        broker.set_dedup_window("orders", 1min);
+        broker.set_retention("orders", 1h);
+        first = topic.publish(named("x"));
+        CHECK(first.duplicate == 0 && first.durable == 1);
+        CHECK(is_again(topic.publish(named("x").key("k"))));
+        CHECK(is_again(*topic.try_publish(named("x"))));
+        CHECK(is_again(*topic.publish_for(1s, named("x"))));
+        CHECK(is_again(topic.publish_ticket(named("x")).wait()));
+        auto loan = topic.loan(1, named("x"));
+        CHECK(is_again(loan.commit()));
+        const NewMessage messages[] = {named("x"), named("y"), named("y")};
+        const auto batch = topic.publish_batch(messages);
+        CHECK(batch.published == 3 && batch.duplicates == 2);
+        try {
+            broker.set_dedup_window("orders", 2h); // longer than its retention
+            CHECK(false);
+        } catch (const Error &error) {
+            CHECK(error.status() == Status::out_of_range);
+        }
+    }
+    auto broker = Broker::open(BrokerOptions().dir(dir).dedup_window(1min, 1));
+    CHECK(is_again(broker.topic("orders").publish(named("x"))));
+    broker.set_dedup_window("orders", 0s);
+    CHECK(broker.topic("orders").publish(named("x")).duplicate == 0);
+    auto other = broker.topic("made by publishing");
+    CHECK(other.publish(named("x")).duplicate == 0 && other.publish(named("x")).duplicate == 1);
+    CHECK(other.publish(named("y")).duplicate == 0 && other.publish(named("x")).duplicate == 0);
+}
+
 int main() {
     char dir[] = "/tmp/slipring-durable-XXXXXX";
     CHECK(mkdtemp(dir) != nullptr);
     what_was_published_and_not_settled_is_there_again(dir);
+    what_is_published_again_within_the_window_is_stored_once(dir);
     CHECK(std::system(("rm -r " + std::string(dir)).c_str()) == 0);
     return finish("durable-cxx");
 }

@@ -42,7 +42,6 @@ def now() -> float:
 CPU = False
 
 
-
 class Tally:
     """What a handler counts with."""
 
@@ -250,19 +249,26 @@ class Bar:
             theirs.append(peer_count / self.peer(peer_count))
         ratio = statistics.median(mine) / statistics.median(theirs)
         print(
-            f"{self.name:<4} {self.what:<44} {self.rate(mine):>10}   "
-            f"{self.peer_name:<15} {self.rate(theirs):>10}   "
-            f"{ratio:6.2f} x  (>= {self.least})  {verdict(ratio >= self.least)}",
+            f"| {self.name} {self.what} | {self.rates(mine)} | {self.peer_name} "
+            f"| {self.rates(theirs)} | {ratio:.2f}x |",
             flush=True,
         )
-        return ratio >= self.least
+        return bar(self.name, f"{ratio:.2f}x >={self.least:.2f}x", ratio >= self.least)
 
-    def rate(self, rates: list[float]) -> str:
-        return f"{statistics.median(rates) * self.deliveries / 1e6:.2f} M/s"
+    def rates(self, rates: list[float]) -> str:
+        """Median, least and most."""
+        values = [rate * self.deliveries / 1e6 for rate in rates]
+        return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
-def verdict(passed: bool) -> str:
-    return "pass" if passed else "FAIL"
+#: Printed at the end.
+LINES: list[str] = []
+
+
+def bar(name: str, figures: str, passed: bool) -> bool:
+    if not name.endswith("m"):
+        LINES.append(f"BAR {name} {figures} {'PASS' if passed else 'FAIL'}")
+    return passed
 
 
 BARS = [
@@ -299,8 +305,8 @@ def import_time(rounds: int) -> bool:
         bare.append(start("pass"))
         with_us.append(start("import slipring"))
     added = (statistics.median(with_us) - statistics.median(bare)) * 1e3
-    print(f"H7   importing adds {added:.1f} ms  (< 60)  {verdict(added < 60)}", flush=True)
-    return added < 60
+    print(f"\nImporting adds {added:.1f} ms to the start of an interpreter.", flush=True)
+    return bar("H7", f"{added:.1f}ms <60.0ms", added < 60)
 
 
 def copies() -> bool:
@@ -317,13 +323,12 @@ def copies() -> bool:
             numpy.frombuffer(view, numpy.int64)[:] = source
         read = numpy.frombuffer(one.get().payload, numpy.int64)
         not_copied = read.ctypes.data == written and numpy.array_equal(read, source)
-    passed = bool(copied_once and not_copied)
+    copies = [1 - in_place, 1 + (not copied_once), 1 - not_copied]
     print(
-        "H8   1 MiB array: consumers read the record in place, publishing copies once, a loan "
-        f"never  {verdict(passed)}",
-        flush=True,
+        "\nAn array of 1 MiB is copied {} times by consumers, {} by publishing, {} through a "
+        "loan.".format(*copies)
     )
-    return passed
+    return bar("H8", "{},{},{} =0,1,0".format(*copies), copies == [0, 1, 0])
 
 
 def main() -> None:
@@ -340,9 +345,12 @@ def main() -> None:
     only = set(options.only.split(",")) if options.only else None
     rounds = 3 if options.quick else 5
     print(
-        f"Python {sys.version.split()[0]}, {len(PAYLOAD)} bytes, medians of {rounds} rounds"
-        + (", processor time" if CPU else "")
+        f"Python {sys.version.split()[0]}, medians of {rounds} rounds"
+        + (", processor time." if CPU else ".")
     )
+    print(f"\n## H. Python, {len(PAYLOAD)} bytes\n")
+    print("| what | M/s (least to most) | peer | M/s (least to most) | ratio |")
+    print("|---|---:|---|---:|---:|")
     passed = [
         bar.measure(rounds, options.quick) for bar in BARS if only is None or bar.name in only
     ]
@@ -350,6 +358,8 @@ def main() -> None:
         passed.append(import_time(rounds))
     if only is None or "H8" in only:
         passed.append(copies())
+    print()
+    print(*LINES, sep="\n")
     if options.check and not all(passed):
         sys.exit(1)
 

@@ -1,4 +1,4 @@
-"""Subscriptions on an event loop: the loop watches the subscription's descriptor.
+"""Subscriptions on an event loop, asyncio's or trio's: the loop watches the subscription's descriptor.
 
 A message is taken only when nothing is awaited any more before it is handed over, so a wait that is
 cancelled leaves it where it was.
@@ -7,7 +7,9 @@ cancelled leaves it where it was.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import os
+import sys
+from typing import TYPE_CHECKING, Any
 
 from ._errors import AckError, Closed, Disconnected, Lagged
 from ._logging import log
@@ -26,6 +28,14 @@ if TYPE_CHECKING:
 
 async def readable(subscription: Subscription) -> None:
     """Waits until something can be received, or was received by somebody else."""
+    if (trio := _running_trio()) is not None:
+        # Of one descriptor, only one task may wait for it.
+        fd = os.dup(subscription.fileno())
+        try:
+            await trio.lowlevel.wait_readable(fd)
+        finally:
+            os.close(fd)
+        return
     loop = asyncio.get_running_loop()
     fd = subscription.fileno()
     waiting = subscription._waiting
@@ -42,6 +52,12 @@ async def readable(subscription: Subscription) -> None:
         if not futures and waiting.get(loop) is futures:
             del waiting[loop]
             loop.remove_reader(fd)
+
+
+def _running_trio() -> Any:
+    """trio, if this is run by it; then the program has imported it."""
+    trio = sys.modules.get("trio")
+    return trio if trio is not None and trio.lowlevel.in_trio_run() else None
 
 
 def _wake(waiting: _Waiting, loop: asyncio.AbstractEventLoop, fd: int) -> None:
@@ -64,20 +80,12 @@ async def get_many(subscription: Subscription, n: int) -> Batch:
     return batch
 
 
-class Messages:
-    """What ``async for`` iterates over. No generator: that would be over at the first loss."""
-
-    def __init__(self, subscription: Subscription) -> None:
-        self._subscription = subscription
-
-    def __aiter__(self) -> Messages:
-        return self
-
-    async def __anext__(self) -> Message:
-        try:
-            return await get(self._subscription)
-        except Closed:
-            raise StopAsyncIteration from None
+async def next_message(subscription: Subscription) -> Message:
+    """The next one for ``async for``, where none was there."""
+    try:
+        return await get(subscription)
+    except Closed:
+        raise StopAsyncIteration from None
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
@@ -86,7 +94,7 @@ def running_loop() -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
     except RuntimeError:
         raise RuntimeError(
-            "a handler that is a coroutine runs on the event loop it was given on: "
+            "a handler that is a coroutine runs on the event loop of asyncio that it was given on: "
             "subscribe inside a coroutine"
         ) from None
 
@@ -113,6 +121,7 @@ async def _handle(
     lease: float | None,
     acker: Acker | None,
 ) -> None:
+    loop = asyncio.get_running_loop()
     # With the task ends the subscription: nobody else would take its messages.
     with subscription:
         while True:
@@ -125,7 +134,12 @@ async def _handle(
             except (Closed, Disconnected):
                 return
             returned, raised = await _call(handler, message, lease)
-            failure = _settle(acker, message, returned, raised)
+            if acker is None or (returned is None and raised is None):
+                failure = _settle(acker, message, returned, raised)
+            else:
+                # A dead letter may have to wait for room, which this loop perhaps makes.
+                settling = loop.run_in_executor(None, _settle, acker, message, returned, raised)
+                failure = await asyncio.shield(settling)
             if failure is None:
                 continue
             if on_error is None:

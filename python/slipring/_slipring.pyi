@@ -100,6 +100,8 @@ class _TopicDict(TypedDict):
     name: str
     retention: float | None
     retention_bytes: int | None
+    dedup_window: float | None
+    dedup_ids: int | None
     partitions: list[_PartitionDict]
 
 @type_check_only
@@ -109,11 +111,15 @@ class _ShardMetrics(TypedDict):
     retained_bytes: int
     expired: int
     index_bytes: int
+    stored_bytes: int
+    stored: int
+    unsynced: int
 
 @type_check_only
 class _TopicMetrics(TypedDict):
     name: str
     published: int
+    duplicates: int
 
 @type_check_only
 class _SubscriptionMetrics(TypedDict):
@@ -163,6 +169,11 @@ def open(
     on_damage: OnDamage | None = None,
     retention: Retention | _Seconds | None = None,
     retention_bytes: int | None = None,
+    dedup_window: _Seconds | None = None,
+    dedup_ids: int | None = None,
+    reserve_bytes: int | None = None,
+    segment_bytes: int | None = None,
+    preallocate_bytes: int | None = None,
     shards: int | None = None,
     memory_budget: int | None = None,
     when_full: WhenFull | None = None,
@@ -191,6 +202,8 @@ class Broker:
         *,
         retention: Retention | _Seconds | None = None,
         retention_bytes: int | None = None,
+        dedup_window: _Seconds | None = None,
+        dedup_ids: int | None = None,
     ) -> Topic: ...
     def update_topic(
         self,
@@ -198,6 +211,8 @@ class Broker:
         *,
         retention: Retention | _Seconds | None = None,
         retention_bytes: int | None = None,
+        dedup_window: _Seconds | None = None,
+        dedup_ids: int | None = None,
     ) -> None: ...
     @property
     def durable(self) -> bool: ...
@@ -383,6 +398,8 @@ class Receipt:
     @property
     def durable(self) -> bool: ...
     @property
+    def duplicate(self) -> bool: ...
+    @property
     def matched(self) -> int: ...
     @property
     def enqueued(self) -> int: ...
@@ -393,6 +410,8 @@ class Receipt:
 class BatchReceipt:
     @property
     def published(self) -> int: ...
+    @property
+    def duplicates(self) -> int: ...
     @property
     def first(self) -> tuple[int, int] | None: ...
     @property
@@ -410,6 +429,8 @@ class CloseReport:
     def unhandled(self) -> int: ...
     @property
     def unreceived(self) -> int: ...
+    @property
+    def unsettled(self) -> int: ...
     @property
     def handler_running(self) -> bool: ...
     @property

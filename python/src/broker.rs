@@ -74,7 +74,14 @@ pub(crate) struct Broker(Arc<Shared>);
 /// `sync` says when a message counts as stored: `Sync.ALWAYS` (the default), `Sync.OS`, or a duration at
 /// which the disk follows. A killed process loses nothing under any of them; a power cut may take what
 /// was not synced. `retention` (7 days unless it is given; `FOREVER` for ever) and `retention_bytes`
-/// say how long messages of topics that are created by publishing are kept.
+/// say how long messages of topics that are created by publishing are kept; `dedup_window` and
+/// `dedup_ids` are those of `Broker.create_topic` for them.
+///
+/// With its first message a directory takes 97 MiB of the disk. `reserve_bytes` (64 MiB; 0 to 2**40)
+/// are kept free for when the disk is full: then publishing raises `Full`, and all else goes on.
+/// `preallocate_bytes` (32 MiB; 0 to 2**30) are reserved ahead, for each shard. A shard begins another
+/// file after `segment_bytes` (64 MiB; 2**16 to 2**30), and what has expired gives its room back by whole
+/// files. On a small disk each has at most an eighth of it.
 ///
 /// >>> import slipring, tempfile
 /// >>> with tempfile.TemporaryDirectory() as path:
@@ -88,7 +95,9 @@ pub(crate) struct Broker(Arc<Shared>);
 /// (b'kept', True)
 #[pyfunction]
 #[pyo3(signature = (
-    path=None, *, sync=None, on_damage=None, retention=None, retention_bytes=None, shards=None, memory_budget=None, when_full=None, payload_limit=None, auto_create=None,
+    path=None, *, sync=None, on_damage=None, retention=None, retention_bytes=None,
+    dedup_window=None, dedup_ids=None, reserve_bytes=None, segment_bytes=None,
+    preallocate_bytes=None, shards=None, memory_budget=None, when_full=None, payload_limit=None, auto_create=None,
     default_partitions=None, workers=None, pin_workers=None, sequencer=None, clock=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
@@ -99,6 +108,11 @@ pub(crate) fn open(
     on_damage: Option<&Bound<'_, PyAny>>,
     retention: Option<&Bound<'_, PyAny>>,
     retention_bytes: Option<u64>,
+    dedup_window: Option<Seconds>,
+    dedup_ids: Option<usize>,
+    reserve_bytes: Option<u64>,
+    segment_bytes: Option<u64>,
+    preallocate_bytes: Option<u64>,
     shards: Option<usize>,
     memory_budget: Option<usize>,
     when_full: Option<&Bound<'_, PyAny>>,
@@ -110,7 +124,7 @@ pub(crate) fn open(
     sequencer: Option<&Bound<'_, PyAny>>,
     clock: Option<&Bound<'_, TestClock>>,
 ) -> PyResult<Py<Broker>> {
-    let mut builder = CoreBroker::builder();
+    let mut builder = CoreBroker::builder().around_waits(interpreter::let_others_run);
     if let Some(shards) = shards {
         builder = builder.shards(shards);
     }
@@ -126,19 +140,24 @@ pub(crate) fn open(
     if let Some(auto_create) = auto_create {
         builder = builder.auto_create(auto_create);
     }
-    let mut topic = options::topic_config(retention, retention_bytes)?;
+    let mut topic = options::topic_config(retention, retention_bytes, dedup_window, dedup_ids)?;
     if let Some(partitions) = default_partitions {
         topic = topic.partitions(partitions);
     }
     builder = builder.default_topic(topic);
     if path.is_some() {
-        builder = builder.disk(options::disk(sync, on_damage)?);
+        let sizes = options::DiskSizes { reserve_bytes, segment_bytes, preallocate_bytes };
+        builder = builder.disk(options::disk(sync, on_damage, sizes)?);
     } else if sync.is_some()
         || on_damage.is_some()
         || retention.is_some()
         || retention_bytes.is_some()
+        || reserve_bytes.is_some()
+        || segment_bytes.is_some()
+        || preallocate_bytes.is_some()
     {
-        let wrong = "sync, on_damage and retention are of a directory, and no path is given";
+        let wrong = "sync, on_damage, retention, reserve_bytes, segment_bytes and \
+                     preallocate_bytes are of a directory, and no path is given";
         return Err(PyTypeError::new_err(wrong));
     }
     if let Some(workers) = workers {
@@ -193,32 +212,56 @@ impl Broker {
 
     /// Creates the topic `name`: messages with the same key stay in one of its partitions, and keep
     /// their order there.
-    #[pyo3(signature = (name, partitions=1, *, retention=None, retention_bytes=None))]
+    ///
+    /// With a `dedup_window` (a duration) a message whose id was published to the topic less than that
+    /// ago is not stored again, and its receipt is that of the first one: what a publisher that does
+    /// not know whether its message arrived may publish again. Of the ids the latest `dedup_ids` are
+    /// known, or all; each costs about 100 bytes for as long as it counts.
+    ///
+    /// >>> import slipring
+    /// >>> with slipring.open() as broker:
+    /// ...     orders = broker.create_topic("orders", dedup_window=120)
+    /// ...     first = orders.publish(b"3 apples", id="order-17")
+    /// ...     again = orders.publish(b"3 apples", id="order-17")
+    /// ...     again.duplicate, again.offset == first.offset
+    /// (True, True)
+    #[pyo3(signature = (
+        name, partitions=1, *, retention=None, retention_bytes=None, dedup_window=None,
+        dedup_ids=None
+    ))]
     fn create_topic(
         this: &Bound<'_, Self>,
         name: &str,
         partitions: usize,
         retention: Option<&Bound<'_, PyAny>>,
         retention_bytes: Option<u64>,
+        dedup_window: Option<Seconds>,
+        dedup_ids: Option<usize>,
     ) -> PyResult<Topic> {
         let (py, core) = (this.py(), this.get().core());
-        let config = options::topic_config(retention, retention_bytes)?.partitions(partitions);
+        let config = options::topic_config(retention, retention_bytes, dedup_window, dedup_ids)?;
+        let config = config.partitions(partitions);
         let topic = py.detach(|| core.create_topic_with(name, config));
         Ok(Topic::new(topic.map_err(|error| raise(py, error))?, this.clone().unbind()))
     }
 
     /// Says how long the messages of the topic `name` are kept in the directory from now on: for
     /// `retention` (7 days unless it is given; `FOREVER` for ever) and while they have
-    /// `retention_bytes` together.
-    #[pyo3(signature = (name, *, retention=None, retention_bytes=None))]
+    /// `retention_bytes` together; and which are stored once (all are stored, unless a `dedup_window`
+    /// is given). What was published before a window was set does not count in it.
+    #[pyo3(signature = (
+        name, *, retention=None, retention_bytes=None, dedup_window=None, dedup_ids=None
+    ))]
     fn update_topic(
         &self,
         py: Python<'_>,
         name: &str,
         retention: Option<&Bound<'_, PyAny>>,
         retention_bytes: Option<u64>,
+        dedup_window: Option<Seconds>,
+        dedup_ids: Option<usize>,
     ) -> PyResult<()> {
-        let config = options::topic_config(retention, retention_bytes)?;
+        let config = options::topic_config(retention, retention_bytes, dedup_window, dedup_ids)?;
         py.detach(|| self.core().update_topic(name, config)).map_err(|error| raise(py, error))
     }
 
@@ -266,6 +309,8 @@ impl Broker {
         dict.set_item("name", &topic.name)?;
         dict.set_item("retention", topic.retention.map(|age| age.as_secs_f64()))?;
         dict.set_item("retention_bytes", topic.retention_bytes)?;
+        dict.set_item("dedup_window", topic.dedup_window.map(|window| window.as_secs_f64()))?;
+        dict.set_item("dedup_ids", topic.dedup_ids)?;
         dict.set_item("partitions", partitions.collect::<PyResult<Vec<_>>>()?)?;
         Ok(dict)
     }
@@ -317,7 +362,7 @@ impl Broker {
     /// - `start`: where to begin: a `Start`, `Last`, `Offset` or `Time`.
     /// - `on_lagged`: told of losses, with their number; else `get` raises `Lagged`.
     /// - `name`: unique in the broker. With a name, and delivery at least once, the subscription lives
-    ///   as long as the broker: whoever subscribes under the name gets what was published and not
+    ///   as long as the broker or its directory: whoever subscribes under the name gets what was published and not
     ///   settled in between, and goes on with the filter and settings it was made with. Where it has
     ///   a consumer, that is refused; with `take_over` it is replaced, and told `Disconnected`.
     ///

@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBool, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use slipring_core::{Handled, HandlerSubscription as CoreSubscription, SubscriptionBuilder};
+use slipring_core::{HandlerSubscription as CoreSubscription, SubscriptionBuilder};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ pub(crate) fn log(text: &str, error: Bound<'_, PyAny>) {
     let py = error.py();
     let log = py.import("slipring._logging").and_then(|module| module.getattr("log"));
     if let Err(failed) = log.and_then(|log| interpreter::call_for_nothing(&log, (text, error))) {
-        failed.write_unraisable(py, None);
+        interpreter::unraisable(py, failed);
     }
 }
 
@@ -47,8 +47,10 @@ impl Filter {
         let is_wanted = answer.and_then(|answer| match answer.cast::<PyBool>() {
             Ok(answer) => Ok(answer.is_true()),
             Err(_) => {
-                let class = py.get_type::<PyBool>();
-                interpreter::call(&class, &PyTuple::new(py, [answer])?)?.is_truthy()
+                let answer = PyTuple::new(py, [answer])?;
+                let is_true = interpreter::call(&py.get_type::<PyBool>(), &answer);
+                interpreter::release(answer);
+                is_true?.is_truthy()
             }
         });
         is_wanted.unwrap_or_else(|error| {
@@ -88,13 +90,11 @@ pub(crate) struct Callbacks {
 }
 
 impl Callbacks {
-    /// Subscribes: the functions are called on delivery workers. `settles` tells whether messages are
-    /// delivered at least once.
+    /// Subscribes: the functions are called on delivery workers.
     pub(crate) fn subscribe(
         self,
         broker: &Bound<'_, Broker>,
         builder: SubscriptionBuilder<'_>,
-        settles: bool,
     ) -> PyResult<CoreSubscription> {
         let py = broker.py();
         // Here, since importing runs code that is not guarded on a thread of the broker's.
@@ -107,13 +107,8 @@ impl Callbacks {
         let mut argument = Attached(Some(Argument::default()));
         let builder = builder
             .around(move |run| {
-                let handled = if settles {
-                    interpreter::holding(run)
-                } else {
-                    interpreter::attach(|_| run())
-                };
                 // At the end of the interpreter nothing is handled any more.
-                if handled.is_none() {
+                if interpreter::lend_to_worker(run).is_none() {
                     std::thread::park();
                 }
             })
@@ -129,11 +124,7 @@ impl Callbacks {
                 interpreter::attach(|py| on_lagged.get().lagged(py, lost));
             });
         let handle = move |message: &slipring_core::Message<'_>| {
-            if settles && !interpreter::hold() {
-                std::thread::park();
-                return Handled::retry("the interpreter has ended");
-            }
-            let handled = Python::attach(|py| {
+            interpreter::inside(|py| {
                 let result = handler.get().handle(py, message, argument.get_mut());
                 let (handled, failure) = handled(py, result);
                 if let Some(failure) = failure {
@@ -141,14 +132,18 @@ impl Callbacks {
                     *raises = Some(failure.unbind());
                 }
                 handled
-            });
-            if settles && handled != Handled::Success {
-                // To give up on the message is to publish it, which may wait.
-                interpreter::let_go();
-            }
-            handled
+            })
         };
         py.detach(|| builder.handler(handle)).map_err(|error| raise(py, error))
+    }
+
+    /// Lets go of the functions, which may run what is left to them by their classes.
+    fn release(self, py: Python<'_>) {
+        let Self { handler, filter, on_error, on_lagged, .. } = self;
+        let rest = [filter.map(|Filter(function)| function), on_error, on_lagged];
+        for function in rest.into_iter().flatten().chain([handler]) {
+            interpreter::release(function.into_bound(py));
+        }
     }
 
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -229,11 +224,32 @@ impl Drop for Called {
     }
 }
 
-/// Objects of Python that are dropped with the interpreter at hand, on whichever thread that
+/// Objects of Python that are let go of with the interpreter at hand, on whichever thread that
 /// happens.
-struct Attached<T>(Option<T>);
+struct Attached<T: Release>(Option<T>);
 
-impl<T> Attached<T> {
+/// Lets go of objects of Python on a thread of the broker's.
+trait Release {
+    fn release(self, py: Python<'_>);
+}
+
+impl Release for Arc<Callbacks> {
+    fn release(self, py: Python<'_>) {
+        if let Some(callbacks) = Self::into_inner(self) {
+            callbacks.release(py);
+        }
+    }
+}
+
+impl Release for Argument {
+    fn release(self, py: Python<'_>) {
+        if let Some(arguments) = self.into_tuple() {
+            interpreter::release(arguments.into_bound(py));
+        }
+    }
+}
+
+impl<T: Release> Attached<T> {
     fn get(&self) -> &T {
         self.0.as_ref().unwrap_or_else(|| unreachable!("taken only when dropped"))
     }
@@ -243,11 +259,11 @@ impl<T> Attached<T> {
     }
 }
 
-impl<T> Drop for Attached<T> {
+impl<T: Release> Drop for Attached<T> {
     fn drop(&mut self) {
         let objects = self.0.take();
         // Where there is no interpreter any more, they are left to the process's end.
-        interpreter::attach(|_| drop(objects));
+        interpreter::attach(|py| objects.map(|objects| objects.release(py)));
     }
 }
 

@@ -93,6 +93,8 @@ unsafe extern "C-unwind" {
     ) -> *mut ffi::PyObject;
 
     fn Py_DecRef(object: *mut ffi::PyObject);
+
+    fn PyErr_WriteUnraisable(object: *mut ffi::PyObject);
 }
 
 /// How many threads are about to take the interpreter; and [`ENDING`], if none may any more.
@@ -136,54 +138,98 @@ impl Drop for Entering {
     }
 }
 
+/// Who lends the interpreter to the core that the thread is in, while that is quick.
+#[derive(Clone, Copy)]
+enum Lender {
+    /// Nobody: the thread has not got it, or code of Python runs.
+    Nobody,
+    /// A thread of Python's, which has called.
+    Caller,
+    /// A thread of the broker's, which has messages for functions of Python.
+    Worker,
+}
+
+thread_local! {
+    static LENDER: Cell<Lender> = const { Cell::new(Lender::Nobody) };
+}
+
+fn lending<R>(lender: Lender, work: impl FnOnce() -> R) -> R {
+    struct Before(Lender);
+    impl Drop for Before {
+        fn drop(&mut self) {
+            LENDER.set(self.0);
+        }
+    }
+    let _before = Before(LENDER.replace(lender));
+    work()
+}
+
+/// Does `work`, which calls the core, with the interpreter at hand; other threads of Python run where
+/// the core [waits](let_others_run).
+#[inline]
+pub(crate) fn lend<R>(_py: Python<'_>, work: impl FnOnce() -> R) -> R {
+    lending(Lender::Caller, work)
+}
+
+/// The same on a thread of the broker's; `None` at the interpreter's end. What calls Python inside is
+/// done by [`inside`].
+pub(crate) fn lend_to_worker<R>(work: impl FnOnce() -> R) -> Option<R> {
+    attach(|_| lending(Lender::Worker, work))
+}
+
+/// Calls code of Python, where a [worker](lend_to_worker) has messages for it.
+#[inline]
+pub(crate) fn inside<R>(work: impl FnOnce(Python<'_>) -> R) -> R {
+    lending(Lender::Nobody, || Python::attach(work))
+}
+
 /// Does `work` with the interpreter, on a thread of the broker's; `None` at the interpreter's end.
 pub(crate) fn attach<R>(work: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     let entering = Entering::new()?;
     Python::try_attach(|py| {
         drop(entering);
-        work(py)
+        lending(Lender::Nobody, || work(py))
     })
 }
 
-thread_local! {
-    /// What was given to the thread for holding the interpreter.
-    static HELD: Cell<Option<ffi::PyGILState_STATE>> = const { Cell::new(None) };
-}
-
-/// Does `work` while the thread, one of the broker's, [holds](hold) the interpreter, unless it lets go
-/// meanwhile; `None` at the interpreter's end.
-pub(crate) fn holding<R>(work: impl FnOnce() -> R) -> Option<R> {
-    struct LetGo;
-    impl Drop for LetGo {
-        fn drop(&mut self) {
-            let_go();
+/// Does `wait`, which the core has to wait in, while other threads of Python run: what is called
+/// around the waits of brokers.
+pub(crate) fn let_others_run(wait: &mut dyn FnMut()) {
+    /// It stays on its thread, without the interpreter.
+    struct Detached<'a>(&'a mut dyn FnMut());
+    // SAFETY: as above; and it has no object of Python.
+    unsafe impl Send for Detached<'_> {}
+    impl Detached<'_> {
+        fn run(self) {
+            (self.0)();
         }
     }
-    hold().then(|| {
-        let _let_go = LetGo;
-        work()
-    })
-}
-
-/// Lets the thread, one of the broker's, hold the interpreter until it [lets go](let_go), whatever
-/// takes it in between; false at the interpreter's end. Called, as `let_go` is, where nothing else
-/// holds it.
-pub(crate) fn hold() -> bool {
-    if HELD.get().is_some() {
-        return true;
+    let lender = LENDER.get();
+    if matches!(lender, Lender::Nobody) {
+        return wait();
     }
-    let Some(_entering) = Entering::new() else { return false };
-    // SAFETY: there is an interpreter, which does not end meanwhile. Given back by `let_go`, on this
-    // thread.
-    HELD.set(Some(unsafe { ffi::PyGILState_Ensure() }));
-    true
+    let wait = Detached(wait);
+    let mut entering = None;
+    lending(Lender::Nobody, || {
+        Python::attach(|py| {
+            py.detach(|| {
+                wait.run();
+                if matches!(lender, Lender::Worker) {
+                    entering = Entering::new();
+                    if entering.is_none() {
+                        stop();
+                    }
+                }
+            });
+        });
+    });
+    drop(entering);
 }
 
-/// See [`hold`]. Nothing where the thread does not.
-pub(crate) fn let_go() {
-    if let Some(state) = HELD.take() {
-        // SAFETY: of this thread's `hold`, inside of which all else is over.
-        unsafe { ffi::PyGILState_Release(state) }
+/// Stops the thread, one of the broker's that comes back after the interpreter's end.
+fn stop() -> ! {
+    loop {
+        std::thread::park();
     }
 }
 
@@ -192,9 +238,7 @@ struct Stop;
 
 impl Drop for Stop {
     fn drop(&mut self) {
-        loop {
-            std::thread::park();
-        }
+        stop();
     }
 }
 
@@ -231,5 +275,14 @@ pub(crate) fn release<T>(object: Bound<'_, T>) {
     let stop = Stop;
     // SAFETY: the reference is given up, attached.
     unsafe { Py_DecRef(object.into_ptr()) };
+    std::mem::forget(stop);
+}
+
+/// Reports an error that nobody can be told of.
+pub(crate) fn unraisable(py: Python<'_>, error: PyErr) {
+    error.restore(py);
+    let stop = Stop;
+    // SAFETY: the thread is attached, and an error is set.
+    unsafe { PyErr_WriteUnraisable(std::ptr::null_mut()) };
     std::mem::forget(stop);
 }

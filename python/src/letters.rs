@@ -7,14 +7,14 @@ use crate::signals::interruptible;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
-use slipring_core::{DeadLetters as CoreLetters, Filter};
+use slipring_core::{ConfigError, DeadLetters as CoreLetters, Filter};
 use std::sync::Arc;
 
 /// The dead letters in one topic: what subscriptions have given up on, from `Broker.dead_letters`.
 /// Each has the attributes `slipring.DEAD_LETTER_REASON` and its like.
 ///
 /// Listing reads what the topic's shards retain: it takes time in proportion to that. Letters expire
-/// like other messages.
+/// like other messages. What is still there can be listed after the broker has closed.
 ///
 /// >>> import slipring
 /// >>> broker = slipring.open()
@@ -42,6 +42,20 @@ impl DeadLetters {
         let letters = Arc::new(broker.get().core().dead_letters(topic));
         Self { letters, topic: topic.to_owned(), broker: broker.clone().unbind() }
     }
+
+    /// Looks through the letters, unless the broker cannot be called at all, which they do not tell.
+    fn look<R: Send>(
+        &self,
+        py: Python<'_>,
+        look: impl FnOnce(&CoreLetters) -> R + Send,
+    ) -> PyResult<R> {
+        let broker = self.broker.get().core();
+        let found = py.detach(|| match broker.describe_topic(&self.topic) {
+            Err(ConfigError::Unavailable(error)) => Err(error),
+            _ => Ok(look(&self.letters)),
+        });
+        found.map_err(|error| raise(py, error))
+    }
 }
 
 fn parse(py: Python<'_>, filter: Option<&str>) -> PyResult<Option<Filter>> {
@@ -61,21 +75,22 @@ impl DeadLetters {
     #[pyo3(signature = (most=usize::MAX, *, filter=None))]
     fn list(&self, py: Python<'_>, most: usize, filter: Option<&str>) -> PyResult<Vec<Message>> {
         let filter = parse(py, filter)?;
-        let letters = py.detach(|| match &filter {
-            Some(filter) => self.letters.list_by(filter, most),
-            None => self.letters.list(most),
-        });
+        let letters = self.look(py, |letters| match &filter {
+            Some(filter) => letters.list_by(filter, most),
+            None => letters.list(most),
+        })?;
         Ok(letters.into_iter().map(Message::from).collect())
     }
 
     /// The letter at `offset` of `partition`, or `None` if it is not in the list.
-    fn peek(&self, py: Python<'_>, partition: u32, offset: u64) -> Option<Message> {
-        py.detach(|| self.letters.peek(partition, offset)).map(Message::from)
+    fn peek(&self, py: Python<'_>, partition: u32, offset: u64) -> PyResult<Option<Message>> {
+        let letter = self.look(py, |letters| letters.peek(partition, offset))?;
+        Ok(letter.map(Message::from))
     }
 
     /// How many letters there are.
-    fn count(&self, py: Python<'_>) -> usize {
-        py.detach(|| self.letters.count())
+    fn count(&self, py: Python<'_>) -> PyResult<usize> {
+        self.look(py, CoreLetters::count)
     }
 
     /// Publishes a letter to the topic that its message was from, as it was, and takes it out of the

@@ -8,6 +8,7 @@
 //! a publish is only tried, and waits, if it has to, detached.
 
 mod acker;
+mod async_messages;
 mod batch;
 mod broker;
 mod buffer;

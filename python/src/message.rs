@@ -58,9 +58,14 @@ impl From<OwnedMessage> for Message {
 /// The message that a handler is called with, as its only argument. Where the handler has not kept
 /// it, the next call uses it again: a call then allocates nothing.
 #[derive(Default)]
-pub(crate) struct Argument(Option<Py<PyTuple>>);
+pub(crate) struct Argument(Option<(Py<PyTuple>, Py<Message>)>);
 
 impl Argument {
+    /// The tuple, if there is one.
+    pub(crate) fn into_tuple(self) -> Option<Py<PyTuple>> {
+        self.0.map(|(tuple, _)| tuple)
+    }
+
     /// Calls `f` with a tuple of the message.
     pub(crate) fn lend<'py, R>(
         &mut self,
@@ -73,25 +78,24 @@ impl Argument {
         let lent = Body::Lent(unsafe {
             std::mem::transmute::<CoreMessage<'_>, CoreMessage<'static>>(*message)
         });
-        let tuple = match self.0.take() {
-            Some(tuple) => {
-                let tuple = tuple.into_bound(py);
+        let (tuple, given) = match self.0.take() {
+            Some((tuple, given)) => {
                 // SAFETY: as it was kept here, nobody else has it.
-                unsafe { *Message::in_tuple(&tuple)?.get().0.get() = lent };
-                tuple
+                unsafe { *given.get().0.get() = lent };
+                (tuple, given)
             }
             None => {
-                let tuple = PyTuple::new(py, [Bound::new(py, Message(UnsafeCell::new(lent)))?])?;
+                let given = Bound::new(py, Message(UnsafeCell::new(lent)))?;
+                let tuple = PyTuple::new(py, [&given])?;
                 // SAFETY: a new object. It is in no cycle, and between calls nobody must find it.
                 unsafe { ffi::PyObject_GC_UnTrack(tuple.as_ptr().cast()) };
-                tuple
+                (tuple.unbind(), given.unbind())
             }
         };
-        let given = Message::in_tuple(&tuple)?;
-        let result = f(&tuple);
+        let result = f(tuple.bind(py));
         // One reference is the tuple's and one is `given`.
-        if references(&given) == 2 && references(&tuple) == 1 {
-            self.0 = Some(tuple.unbind());
+        if references(given.bind(py)) == 2 && references(tuple.bind(py)) == 1 {
+            self.0 = Some((tuple, given));
         } else {
             // SAFETY: attached, so nobody reads it at the moment, and what others have read of it
             // lies in the same record, which it keeps from now on.
@@ -107,10 +111,6 @@ fn references<T>(object: &Bound<'_, T>) -> isize {
 }
 
 impl Message {
-    fn in_tuple<'py>(tuple: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, Self>> {
-        Ok(tuple.get_item(0)?.cast_into::<Self>()?)
-    }
-
     fn body(&self) -> &Body {
         // SAFETY: see `Sync`; whoever calls is attached.
         unsafe { &*self.0.get() }

@@ -24,6 +24,9 @@ fn shard_dict<'py>(py: Python<'py>, shard: &ShardMetrics) -> PyResult<Bound<'py,
     dict.set_item("retained_bytes", shard.retained_bytes)?;
     dict.set_item("expired", shard.expired)?;
     dict.set_item("index_bytes", shard.index_bytes)?;
+    dict.set_item("stored_bytes", shard.stored_bytes)?;
+    dict.set_item("stored", shard.stored)?;
+    dict.set_item("unsynced", shard.unsynced)?;
     Ok(dict)
 }
 
@@ -31,6 +34,7 @@ fn topic_dict<'py>(py: Python<'py>, topic: &TopicMetrics) -> PyResult<Bound<'py,
     let dict = PyDict::new(py);
     dict.set_item("name", &topic.name)?;
     dict.set_item("published", topic.published)?;
+    dict.set_item("duplicates", topic.duplicates)?;
     Ok(dict)
 }
 

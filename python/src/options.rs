@@ -95,12 +95,17 @@ pub(crate) fn delivery_member(
     py.import("slipring._options")?.getattr("DeliveryMode")?.getattr(member)
 }
 
-/// Settings of a topic: how long its messages are kept.
+/// Settings of a topic: how long its messages are kept, and which are stored once.
 pub(crate) fn topic_config(
     retention: Option<&Bound<'_, PyAny>>,
     retention_bytes: Option<u64>,
+    dedup_window: Option<Seconds>,
+    dedup_ids: Option<usize>,
 ) -> PyResult<TopicConfig> {
-    let config = TopicConfig::default().retention_bytes(retention_bytes);
+    let config = TopicConfig::default()
+        .retention_bytes(retention_bytes)
+        .dedup_window(dedup_window.map(|Seconds(window)| window))
+        .dedup_ids(dedup_ids);
     let Some(retention) = retention else { return Ok(config) };
     let (class, member) = class_and_member(retention)?;
     if (class.as_str(), member.as_str()) == ("Retention", "FOREVER") {
@@ -110,12 +115,29 @@ pub(crate) fn topic_config(
     Ok(config.retention(Some(age)))
 }
 
+/// How much of the disk a directory has.
+pub(crate) struct DiskSizes {
+    pub(crate) reserve_bytes: Option<u64>,
+    pub(crate) segment_bytes: Option<u64>,
+    pub(crate) preallocate_bytes: Option<u64>,
+}
+
 /// How messages are kept in a directory.
 pub(crate) fn disk(
     sync: Option<&Bound<'_, PyAny>>,
     on_damage: Option<&Bound<'_, PyAny>>,
+    sizes: DiskSizes,
 ) -> PyResult<DiskStoreBuilder> {
     let mut disk = DiskStore::builder();
+    if let Some(bytes) = sizes.reserve_bytes {
+        disk = disk.reserve_bytes(bytes);
+    }
+    if let Some(bytes) = sizes.segment_bytes {
+        disk = disk.segment_bytes(bytes);
+    }
+    if let Some(bytes) = sizes.preallocate_bytes {
+        disk = disk.preallocate_bytes(bytes);
+    }
     if let Some(sync) = sync {
         let (class, member) = class_and_member(sync)?;
         disk = disk.sync(match (class.as_str(), member.as_str()) {

@@ -2,6 +2,11 @@
 
 use pyo3::prelude::*;
 
+/// As Python writes it.
+fn truth(value: bool) -> &'static str {
+    if value { "True" } else { "False" }
+}
+
 /// What became of a published message.
 #[pyclass(frozen, freelist = 64, module = "slipring")]
 pub(crate) struct Receipt(pub(crate) slipring_core::Receipt);
@@ -32,6 +37,13 @@ impl Receipt {
         self.0.durable
     }
 
+    /// Whether a message with its id was published within the topic's `dedup_window` before, so that it
+    /// was not stored again. Then this is where that one is, and nothing came to any subscription.
+    #[getter]
+    fn duplicate(&self) -> bool {
+        self.0.duplicate
+    }
+
     /// Subscriptions that it was for.
     #[getter]
     fn matched(&self) -> u64 {
@@ -52,9 +64,11 @@ impl Receipt {
 
     fn __repr__(&self) -> String {
         let slipring_core::Receipt { partition, offset, matched, enqueued, dropped, .. } = self.0;
+        let durable = truth(self.0.durable);
+        let duplicate = if self.0.duplicate { ", duplicate=True" } else { "" };
         format!(
-            "Receipt(partition={partition}, offset={offset}, matched={matched}, \
-             enqueued={enqueued}, dropped={dropped})"
+            "Receipt(partition={partition}, offset={offset}, durable={durable}, \
+             matched={matched}, enqueued={enqueued}, dropped={dropped}{duplicate})"
         )
     }
 }
@@ -71,7 +85,13 @@ impl BatchReceipt {
         self.0.published
     }
 
-    /// Partition and offset of the first, or `None` if none was published.
+    /// Of those, how many were not stored because they were published before: see `Receipt.duplicate`.
+    #[getter]
+    fn duplicates(&self) -> usize {
+        self.0.duplicates
+    }
+
+    /// Partition and offset of the first that was stored, or `None` if none was.
     #[getter]
     fn first(&self) -> Option<(u32, u64)> {
         self.0.first
@@ -103,9 +123,10 @@ impl BatchReceipt {
 
     fn __repr__(&self) -> String {
         let slipring_core::BatchReceipt { published, matched, enqueued, dropped, .. } = self.0;
+        let durable = truth(self.0.durable);
         format!(
-            "BatchReceipt(published={published}, matched={matched}, enqueued={enqueued}, \
-             dropped={dropped})"
+            "BatchReceipt(published={published}, durable={durable}, matched={matched}, \
+             enqueued={enqueued}, dropped={dropped})"
         )
     }
 }
@@ -130,6 +151,13 @@ impl CloseReport {
         self.0.unreceived
     }
 
+    /// Messages that were delivered and are not settled: failed and waiting for another attempt, or
+    /// not acknowledged yet. What has been received can still be acknowledged.
+    #[getter]
+    fn unsettled(&self) -> u64 {
+        self.0.unsettled
+    }
+
     /// Whether a handler was still running. It runs to its end, and is then not called again.
     #[getter]
     fn handler_running(&self) -> bool {
@@ -144,10 +172,13 @@ impl CloseReport {
     }
 
     fn __repr__(&self) -> String {
-        let running = if self.0.handler_running { "True" } else { "False" };
+        let report = self.0;
+        let (unhandled, unreceived) = (report.unhandled, report.unreceived);
+        let (unsettled, running) = (report.unsettled, truth(report.handler_running));
+        let failure = report.store.map_or_else(|| "None".into(), |fault| format!("'{fault}'"));
         format!(
-            "CloseReport(unhandled={}, unreceived={}, handler_running={running})",
-            self.0.unhandled, self.0.unreceived
+            "CloseReport(unhandled={unhandled}, unreceived={unreceived}, unsettled={unsettled}, \
+             handler_running={running}, store_failure={failure})"
         )
     }
 }

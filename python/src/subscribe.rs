@@ -89,7 +89,7 @@ pub(crate) fn subscribe<'py>(
         Consumer::Workers(handler) => {
             let patterns = shown.clone();
             let callbacks = Callbacks { handler, filter, on_error, on_lagged, patterns };
-            let core = callbacks.subscribe(broker, builder, settles)?;
+            let core = callbacks.subscribe(broker, builder)?;
             HandlerSubscription::on_workers(core, options.name, shown, handle)
         }
         Consumer::Loop(handler, event_loop) => {

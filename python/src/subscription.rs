@@ -1,6 +1,7 @@
 //! Subscriptions whose messages are fetched.
 
 use crate::acker::Acker;
+use crate::async_messages::AsyncMessages;
 use crate::batch::{Batch, Messages};
 use crate::broker::Broker;
 use crate::errors::{error, raise};
@@ -118,22 +119,18 @@ impl Subscription {
 
     /// Does `work`, which receives, unless it is closed.
     #[inline]
-    fn try_to<R: Send>(
+    fn try_to<R>(
         &self,
         py: Python<'_>,
-        work: impl FnOnce(&mut CoreSubscription) -> R + Send,
+        work: impl FnOnce(&mut CoreSubscription) -> R,
     ) -> PyResult<R> {
         let mut subscription = self.lock(py);
         let subscription = subscription.as_mut().ok_or_else(|| closed(py))?;
-        // To give up on a message is to publish it, which may wait.
-        if self.settles && subscription.is_due() {
-            return Ok(py.detach(|| work(subscription)));
-        }
-        Ok(work(subscription))
+        Ok(interpreter::lend(py, || work(subscription)))
     }
 
     /// The next message that is there.
-    fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Message>>> {
+    pub(crate) fn take<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, Message>>> {
         loop {
             let taken = self
                 .try_to(py, |subscription| subscription.try_recv().map(|message| message.keep()))?;
@@ -174,7 +171,7 @@ impl Subscription {
         loop {
             let mut messages = Messages::new(self.settles);
             let polled = self.try_to(py, |subscription| {
-                subscription.poll(most, |message| messages.push(&message))
+                subscription.poll(most, |message| messages.push(message))
             })?;
             match polled {
                 Ok(0) => return Ok(messages),
@@ -210,7 +207,8 @@ impl Subscription {
         self.name.as_deref()
     }
 
-    /// Messages queued and not received.
+    /// Messages queued and not received. What was published before the subscription began, or before
+    /// it last sought, may not be counted yet: whether there is something, receiving tells.
     #[getter]
     pub(crate) fn queued(&self, py: Python<'_>) -> u64 {
         self.lock(py).as_ref().map_or(0, CoreSubscription::queued)
@@ -329,8 +327,8 @@ impl Subscription {
         })
     }
 
-    fn __aiter__<'py>(this: Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        this.py().import("slipring._asyncio")?.call_method1("Messages", (this,))
+    fn __aiter__(this: Py<Self>) -> AsyncMessages {
+        AsyncMessages::of(this)
     }
 
     fn __enter__(this: Py<Self>) -> Py<Self> {

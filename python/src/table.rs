@@ -129,4 +129,5 @@ functions! {
     slipring_broker_purge_dead_letters,
     slipring_broker_flush,
     slipring_broker_set_retention,
+    slipring_broker_set_dedup_window,
 }

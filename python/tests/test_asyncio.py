@@ -10,6 +10,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
 import slipring
 from slipring import Broker, DeliveryMode, Message
@@ -296,11 +298,11 @@ def test_a_coroutine_handler_that_fails_is_logged_and_goes_on(
 ) -> None:
     async def main(broker: Broker) -> None:
         told: list[tuple[bytes, BaseException]] = []
-        done = asyncio.Event()
+        done = asyncio.Semaphore(0)
 
         async def fails(message: Message) -> None:
             if bytes(message) == b"last":
-                done.set()
+                done.release()
             else:
                 raise LookupError("on purpose")
 
@@ -308,8 +310,8 @@ def test_a_coroutine_handler_that_fails_is_logged_and_goes_on(
         broker.subscribe("a", handler=fails, on_error=lambda m, e: told.append((bytes(m), e)))
         with caplog.at_level(logging.ERROR, "slipring"):
             broker.publish_many("a", [b"first", b"last"])
-            await done.wait()
-            await settle()
+            for _ in range(2):
+                await done.acquire()
         (record,) = [record for record in caplog.records if record.name == "slipring"]
         assert record.exc_info and record.exc_info[0] is LookupError
         ((payload, error),) = told
@@ -705,5 +707,90 @@ def test_a_filter_function_of_a_coroutine_handler_settles_what_it_does_not_want(
             while known_of(broker)["acked"] < 3:
                 await asyncio.sleep(0)
         assert got == [b"2"]
+
+    run(main)
+
+
+def test_a_dead_letter_waits_for_room_that_is_made_on_the_same_loop(
+    timed: Broker, clock: slipring.TestClock
+) -> None:
+    async def main() -> None:
+        once, block = DeliveryMode.AT_MOST_ONCE, slipring.Overflow.BLOCK
+        letters = timed.subscribe("$dlq/s", delivery=once, capacity=1, overflow=block)
+
+        async def handle(message: Message) -> object:
+            if message.offset % 2:
+                return slipring.DeadLetter("no")
+            raise slipring.DeadLetter("no")
+
+        timed.subscribe("a", name="s", handler=handle, delivery=AGAIN)
+        timed.publish_many("a", [b"1", b"2", b"3"])
+        # Time does not pass, so who waits does so until there is room.
+        assert [bytes(await letters.aget()) for _ in range(3)] == [b"1", b"2", b"3"]
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE), debug=True)
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_trio_awaits_and_iterates_as_well(broker: Broker, cancelled: bool) -> None:
+    ticks = broker.subscribe("ticks", delivery=ONCE)
+    topic = broker.topic("ticks")
+    got: list[bytes] = []
+
+    async def take(scope: trio.CancelScope) -> None:
+        with scope:
+            got.append(bytes(await ticks.aget()))
+
+    async def main() -> None:
+        scopes = [trio.CancelScope() for _ in range(3)]
+        async with trio.open_nursery() as nursery:
+            for scope in scopes:
+                nursery.start_soon(take, scope)
+            await trio.testing.wait_all_tasks_blocked()
+            assert got == []
+            if cancelled:
+                scopes[0].cancel()
+            await trio.to_thread.run_sync(topic.publish_many, [b"1", b"2", b"3"])
+        rest = [bytes(message) for message in await ticks.aget_many(1)] if cancelled else []
+        assert sorted([*got, *rest]) == [b"1", b"2", b"3"]
+        topic.publish(b"4")
+        async for message in ticks:
+            assert bytes(message) == b"4"
+            broker.close()
+
+        async def handle(message: Message) -> None: ...
+
+        with pytest.raises(RuntimeError, match="asyncio"):
+            broker.subscribe("ticks", handler=handle)
+
+    async def bounded() -> None:
+        with trio.fail_after(PATIENCE):
+            await main()
+
+    trio.run(bounded)
+
+
+def test_a_message_is_taken_by_an_iterator_only_where_it_is_awaited() -> None:
+    async def main(broker: Broker) -> None:
+        ticks = broker.subscribe("ticks", delivery=ONCE, capacity=2)
+        broker.publish_many("ticks", [b"1", b"2", b"3"])
+        iterator = aiter(ticks)
+        forgotten = anext(iterator)
+        cancelled = asyncio.ensure_future(anext(iterator))
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        assert bytes(await asyncio.wait_for(anext(iterator), PATIENCE)) == b"1"
+        assert bytes(await forgotten) == b"2"
+        with pytest.raises(slipring.Lagged):
+            await anext(iterator)
+        later = asyncio.ensure_future(anext(iterator))
+        await settle()
+        broker.publish("ticks", b"4")
+        assert bytes(await later) == b"4"
+        ticks.close()
+        with pytest.raises(StopAsyncIteration):
+            await anext(iterator)
+        assert [message async for message in ticks] == []
 
     run(main)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import select
 import threading
 
 import pytest
@@ -229,6 +230,25 @@ def test_other_threads_run_while_a_letter_waits_for_room(
         assert isinstance(error, slipring.DeadLetterNotStored)
         assert isinstance(error.__cause__, slipring.Timeout)
     assert bytes(blocks.get()) == b"first"
+
+
+def test_other_threads_run_while_a_handler_gives_up_on_what_its_predecessor_had(
+    timed: Broker, clock: TestClock
+) -> None:
+    blocks = timed.subscribe("$dlq/*", delivery=ONCE, capacity=1, overflow=Overflow.BLOCK)
+    everything = timed.subscribe("a", name="s", delivery=AGAIN, max_delivery_attempts=1)
+    timed.publish_many("a", [b"first", b"second"])
+    taken(everything).dead_letter()
+    taken(everything)
+    everything.close()
+    clock.advance(3600)
+    timed.subscribe("a", name="s", delivery=AGAIN, handler=print)
+    # The worker waits for some time to pass, and time is moved by this thread: only if that can run.
+    for _ in range(10_000):
+        clock.advance(0.001)
+        select.select([], [], [], 0)  # others run meanwhile
+    clock.advance(3600)
+    assert [bytes(blocks.get()) for _ in range(2)] == [b"first", b"second"]
 
 
 def test_sending_back_waits_for_room_and_lets_other_threads_run(broker: Broker) -> None:

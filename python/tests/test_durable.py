@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import select
 import signal
 import subprocess
 import sys
@@ -77,10 +78,33 @@ def test_settings_of_a_directory_are_checked(tmp_path: pathlib.Path) -> None:
             slipring.open(tmp_path, **wrong)
     with pytest.raises(TypeError, match="path"):
         slipring.open(sync=slipring.Sync.OS)
+    for size in ("reserve_bytes", "segment_bytes", "preallocate_bytes"):
+        with pytest.raises(TypeError, match="path"):
+            slipring.open(**{size: 1 << 20})
+        with pytest.raises(slipring.OutOfRange, match=size):
+            slipring.open(tmp_path, **{size: 1 << 50})
+        with pytest.raises((OverflowError, TypeError)):
+            slipring.open(tmp_path, **{size: -1})
+    with pytest.raises(slipring.OutOfRange, match=r"segment_bytes must be in 65536\.\."):
+        slipring.open(tmp_path, segment_bytes=1000)
     with pytest.raises(slipring.OutOfRange):
         slipring.open(tmp_path, shards=65)
-    with pytest.raises(slipring.StoreError):
+    with pytest.raises(slipring.StoreError, match="/dev/null"):
         slipring.open("/dev/null")
+
+
+def test_the_sizes_of_a_directory_can_be_set(tmp_path: pathlib.Path) -> None:
+    sizes = {"segment_bytes": 64 << 10, "preallocate_bytes": 16 << 10}
+    with slipring.open(tmp_path, reserve_bytes=8192, **sizes) as broker:
+        broker.publish("a", b"x")
+        assert (tmp_path / "reserve").stat().st_size == 8192
+        segment = tmp_path / "shard-000" / "00000000000000000000.log"
+        assert segment.stat().st_size <= 64 << 10
+        (shard,) = broker.metrics()["shards"]
+        assert (shard["stored"], shard["unsynced"]) == (1, 0)
+        assert shard["stored_bytes"] > 0
+    with slipring.open(tmp_path, reserve_bytes=0, **sizes):
+        assert (tmp_path / "reserve").stat().st_size == 0
 
 
 def test_what_need_not_wait_for_the_disk_says_so_until_it_is_flushed(
@@ -152,6 +176,28 @@ def test_a_killed_process_loses_nothing(tmp_path: pathlib.Path) -> None:
         assert broker.publish("jobs/kill", b"next").offset == 1000
 
 
+def test_what_is_published_again_within_the_window_is_stored_once(tmp_path: pathlib.Path) -> None:
+    clock = slipring.TestClock()
+    with slipring.open(tmp_path, clock=clock) as broker:
+        topic = broker.create_topic("a", 3, dedup_window=timedelta(minutes=1), dedup_ids=100)
+        described = broker.describe_topic("a")
+        assert (described["dedup_window"], described["dedup_ids"]) == (60.0, 100)
+        first = topic.publish(b"x", id="x")
+        assert first.durable and not first.duplicate
+        again = topic.publish(b"x", id="x", key="another")
+        assert again.durable and again.duplicate and again.id == first.id
+        clock.advance(30)
+    with slipring.open(tmp_path, clock=clock) as broker:
+        again = broker.publish("a", b"x", id="x")
+        assert again.duplicate and again.id == first.id
+        clock.advance(30)
+        assert not broker.publish("a", b"x", id="x").duplicate
+        broker.update_topic("a")
+        assert broker.describe_topic("a")["dedup_window"] is None
+        assert not broker.publish("a", b"x", id="x").duplicate
+        assert everything(broker) == [b"x"] * 3
+
+
 def test_a_handler_goes_on_where_it_was(tmp_path: pathlib.Path) -> None:
     def run(expected: list[bytes]) -> None:
         seen: list[bytes] = []
@@ -181,3 +227,37 @@ def test_a_handler_goes_on_where_it_was(tmp_path: pathlib.Path) -> None:
     run([])
     run([b"0", b"1"])
     run([b"2", b"3"])
+
+
+def test_other_threads_run_while_one_reads_from_the_disk(tmp_path: pathlib.Path) -> None:
+    beats, over = 0, threading.Event()
+
+    def beat() -> None:
+        nonlocal beats
+        while not over.is_set():
+            beats += 1
+            select.select([], [], [], 0)  # others run meanwhile
+
+    with slipring.open(tmp_path, sync=slipring.Sync.OS, memory_budget=256 << 10) as broker:
+        broker.publish_many("a", [bytes(16 << 10)] * 256)
+        heart = threading.Thread(target=beat)
+        # Nobody is made to let go of the interpreter.
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(3600)
+        try:
+            heart.start()
+            for _ in range(100):
+                behind = broker.subscribe(
+                    "a", start=Start.EARLIEST, delivery=DeliveryMode.AT_MOST_ONCE
+                )
+                before, received = beats, 0
+                while received < 256:
+                    received += behind.get_nowait() is not None
+                if beats > before:
+                    break
+            else:
+                pytest.fail("no other thread ran")
+        finally:
+            over.set()
+            sys.setswitchinterval(interval)
+            heart.join()

@@ -107,6 +107,45 @@ ENDINGS = {
             await asyncio.sleep(0)
         asyncio.run(main())
     """,
+    "with a handler that is let go of by its worker and is busy then": """
+        held = threading.Event()
+        class Handler:
+            def __call__(self, message):
+                subscription.close()
+            def __del__(self):
+                held.set()
+                while True:
+                    pass
+        subscription = broker.subscribe("a", handler=Handler())
+        broker.publish("a", b"x")
+        held.wait()
+    """,
+    "with a filter whose answer is busy when it is let go of": """
+        held = threading.Event()
+        class Answer:
+            def __del__(self):
+                held.set()
+                while True:
+                    pass
+        broker.subscribe("a", handler=print, filter=lambda message: Answer())
+        broker.publish("a", b"x")
+        held.wait()
+    """,
+    "while it is told of an error that cannot be logged": """
+        import slipring._logging, sys
+        held = threading.Event()
+        def log(*arguments):
+            raise ValueError
+        def busy(unraisable):
+            held.set()
+            while True:
+                pass
+        slipring._logging.log = log
+        sys.unraisablehook = busy
+        broker.subscribe("a", handler=lambda message: 1 / 0)
+        broker.publish("a", b"x")
+        held.wait()
+    """,
     "with the broker in a cycle with its handler": """
         class Service:
             def __init__(self):
@@ -211,6 +250,12 @@ def test_a_forked_child_is_told_and_the_parent_goes_on(broker: Broker) -> None:
                 lambda: again.seek(slipring.Start.EARLIEST),
                 lambda: broker.subscriptions(),
                 lambda: broker.dead_letters("a").redrive(leased),
+                lambda: broker.dead_letters("a").redrive_all(),
+                lambda: broker.dead_letters("a").redrive_all(filter="attributes:a"),
+                lambda: broker.dead_letters("a").purge(),
+                lambda: broker.dead_letters("a").list(),
+                lambda: broker.dead_letters("a").peek(0, 0),
+                lambda: broker.dead_letters("a").count(),
             ):
                 try:
                     call()

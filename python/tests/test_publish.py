@@ -36,6 +36,51 @@ def test_every_way_to_publish_brings_the_message_and_a_receipt(broker: Broker) -
     assert got == [b"%d" % n for n in range(8)]
 
 
+def test_what_is_published_again_with_its_id_is_stored_once() -> None:
+    with slipring.open(dedup_window=60) as broker:
+        subscription = broker.subscribe("a")
+        topic = broker.topic("a")
+        first = topic.publish(b"first", id="x")
+        assert not first.duplicate
+        loan = topic.loan(1, id="x")
+        with loan as view:
+            view[:] = b"4"
+        assert loan.receipt is not None
+        for again in (
+            broker.publish("a", b"again", id="x"),
+            topic.publish(b"again", id="x", key="k"),
+            topic.publish(b"again", id="x", timeout=1),
+            topic.try_publish(b"again", id="x"),
+            loan.receipt,
+        ):
+            assert again.duplicate and again.id == first.id
+            assert (again.matched, again.enqueued, again.dropped) == (0, 0, 0)
+            assert "duplicate=True" in repr(again)
+        batch = topic.publish_many([b"without", b"an id"])
+        assert (batch.published, batch.duplicates) == (2, 0)
+        assert [bytes(message) for message in subscription.get_many(9)] == [
+            b"first",
+            b"without",
+            b"an id",
+        ]
+        (figures,) = broker.metrics()["topics"]
+        assert (figures["published"], figures["duplicates"]) == (3, 5)
+        assert 'slipring_topic_duplicates_total{topic="a"} 5' in broker.prometheus()
+
+
+@pytest.mark.parametrize("wrong", [0, 0.0001, 8 * 24 * 3600])
+def test_a_window_that_cannot_hold_is_refused(wrong: float, broker: Broker) -> None:
+    with pytest.raises(slipring.OutOfRange, match="dedup_window"):
+        broker.create_topic("a", dedup_window=wrong)
+    broker.create_topic("b")
+    with pytest.raises(slipring.OutOfRange, match="dedup_window"):
+        broker.update_topic("b", dedup_window=wrong)
+    with pytest.raises(slipring.OutOfRange, match="dedup_ids"):
+        broker.update_topic("b", dedup_window=60, dedup_ids=0)
+    with pytest.raises(TypeError):
+        broker.create_topic("c", dedup_window="a minute")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     "payload",
     [
@@ -320,3 +365,13 @@ def test_a_publish_that_finds_no_memory_for_its_receipt_has_published_once(broke
     finally:
         testcapi.remove_mem_hooks()
     assert failed and subscription.queued == 1 and len(kept) == 100
+
+
+def test_receipts_read_well(broker: Broker) -> None:
+    figures = "durable=False, matched=0, enqueued=0, dropped=0)"
+    assert repr(broker.publish("a", b"")) == f"Receipt(partition=0, offset=0, {figures}"
+    assert repr(broker.publish_many("a", [b"", b""])) == f"BatchReceipt(published=2, {figures}"
+    assert repr(broker.close()) == (
+        "CloseReport(unhandled=0, unreceived=0, unsettled=0, handler_running=False, "
+        "store_failure=None)"
+    )

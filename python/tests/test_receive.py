@@ -259,7 +259,7 @@ def test_metrics_are_plain_dicts_that_add_up(broker: Broker) -> None:
         assert known["name"] == "s" and known["matched"] == 10 and known["dropped_newest"] == 6
         assert known["delivered"] == 1 and known["queued"] == 3
         assert known["breaker"] is slipring.BreakerState.CLOSED
-        assert metrics["topics"] == [{"name": "a", "published": 10}]
+        assert metrics["topics"] == [{"name": "a", "published": 10, "duplicates": 0}]
         assert "slipring" in broker.prometheus()
 
 

@@ -96,6 +96,14 @@ impl SimFs {
         self.lock().options.capacity = capacity;
     }
 
+    /// Bytes of it that files have.
+    pub fn used(&self) -> u64 {
+        let machine = self.lock();
+        let named = machine.names.named();
+        let files = machine.files.iter().filter(|(id, _)| named.contains(id));
+        files.map(|(_, file)| file.room()).sum()
+    }
+
     /// The power goes now.
     pub fn power_cut(&self) {
         self.lock().go_down(Fault::PowerCut);
@@ -442,6 +450,10 @@ impl Fs for SimFs {
             })
         })?;
         Ok(Box::new(HeldLock { fs: self.clone(), id }))
+    }
+
+    fn disk_bytes(&self) -> io::Result<u64> {
+        Ok(self.lock().options.capacity.unwrap_or(u64::MAX))
     }
 }
 

@@ -2,10 +2,12 @@
 #![expect(clippy::unwrap_used, reason = "a test")]
 
 use fastrand::Rng;
+use slipring::internals::{Fs, OpenHow};
 use slipring::store::{DiskStore, SyncPolicy};
-use slipring::{Broker, DeliveryMode, Start, Subscription, TryRecvError};
+use slipring::{Broker, DeliveryMode, PublishError, Start, Subscription, TryRecvError};
 use slipring_sim::{Fault, Planned, SimFs, SimOptions, Until};
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 const NAME: &str = "s";
@@ -126,4 +128,100 @@ fn nor_when_the_disk_fails_first() {
         let fault = [Fault::Io, Fault::NoSpace, Fault::Short][seed as usize % 3];
         holds(seed, SyncPolicy::Always, fault);
     }
+}
+
+fn open_with_reserve(fs: &SimFs, boot: u128) -> Broker {
+    let disk = DiskStore::builder().preallocate_bytes(0).reserve_bytes(4 << 20);
+    Broker::builder().disk(disk).open_on(Arc::new(fs.clone()), boot).unwrap()
+}
+
+/// A disk that others use as well, without any room left.
+fn fill(fs: &SimFs) {
+    if fs.contents(Path::new("other")).is_none() {
+        let other = fs.open(Path::new("other"), OpenHow::CreateNew).unwrap();
+        other.set_len(64 << 20).unwrap();
+        other.sync_data().unwrap();
+        fs.sync_dir(Path::new("")).unwrap();
+    }
+    fs.set_capacity(Some(fs.used()));
+}
+
+#[test]
+fn a_full_disk_is_opened_read_acked_and_cleared_and_takes_messages_when_it_has_room() {
+    let mut fs = SimFs::new(7, SimOptions { can_ruin: false, ..SimOptions::default() });
+    let broker = open_with_reserve(&fs, 1);
+    let _ = subscribe(&broker);
+    for number in 0..50_u64 {
+        broker.publish("t", &number.to_le_bytes()).unwrap();
+        broker.create_topic(&format!("of/{number}"), 1).unwrap();
+    }
+    drop(broker);
+    for boot in 2..12 {
+        fs = fs.restart();
+        fill(&fs);
+        let broker = open_with_reserve(&fs, boot);
+        fs.set_capacity(Some(fs.used()));
+        assert_eq!(broker.publish("t", "x"), Err(PublishError::Full));
+        // Less than the reserve.
+        fs.set_capacity(Some(fs.used() + (1 << 20)));
+        assert_eq!(broker.publish("t", "x"), Err(PublishError::Full));
+        let mut consumer = subscribe(&broker);
+        for _ in 0..5 {
+            consumer.try_recv().unwrap().ack().unwrap();
+        }
+        broker.flush().unwrap();
+        broker.delete_topic(&format!("of/{boot}")).unwrap();
+        fs.set_capacity(None);
+        broker.publish("t", "x").unwrap();
+        if boot % 2 == 0 {
+            fs.kill();
+        }
+    }
+    let broker = open_with_reserve(&fs.restart(), 12);
+    assert_eq!(drain(&mut subscribe(&broker), true).len(), 10, "what is new and unsettled");
+}
+
+#[test]
+fn what_is_settled_is_noted_on_a_disk_that_others_have_filled() {
+    let fs = SimFs::new(7, SimOptions { can_ruin: false, ..SimOptions::default() });
+    let broker = open_with_reserve(&fs, 1);
+    let mut consumer = subscribe(&broker);
+    for number in 0..2000_u64 {
+        broker.publish("t", &number.to_le_bytes()).unwrap();
+    }
+    fill(&fs);
+    for _ in 0..4 {
+        for _ in 0..500 {
+            consumer.try_recv().unwrap().ack().unwrap();
+        }
+        broker.flush().unwrap();
+        broker.create_topic(&format!("of/{}", fs.calls()), 1).unwrap();
+    }
+    drop((consumer, broker));
+    let fs = fs.restart();
+    assert_eq!(drain(&mut subscribe(&open_with_reserve(&fs, 2)), true).len(), 0);
+}
+
+#[test]
+fn a_disk_smaller_than_the_reserve_takes_messages_in_most_of_it() {
+    const DISK: u64 = 2 << 20;
+    let options = SimOptions { can_ruin: false, capacity: Some(DISK), ..SimOptions::default() };
+    let fs = SimFs::new(7, options);
+    let disk = DiskStore::builder().sync(SyncPolicy::Os).segment_bytes(64 << 10);
+    let broker = Broker::builder().disk(disk).open_on(Arc::new(fs.clone()), 1).unwrap();
+    let payload = [7; 4 << 10];
+    let mut published = 0;
+    while broker.publish("t", &payload).is_ok() {
+        published += payload.len() as u64;
+    }
+    assert!(published > DISK / 2, "{published} of {DISK}");
+    // The reserve of who opens it with less is given back.
+    drop(broker);
+    let disk = DiskStore::builder().reserve_bytes(0);
+    let broker = Broker::builder().disk(disk).open_on(Arc::new(fs.clone()), 1).unwrap();
+    let mut more = 0;
+    while broker.publish("t", &payload).is_ok() {
+        more += payload.len() as u64;
+    }
+    assert!(more > DISK / 16, "{more} of {DISK}");
 }

@@ -1,29 +1,48 @@
 //! `cargo xtask bench-compare`: slipring beside its peers, into `docs/benchmarks.md`.
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
-use crate::shell;
+use crate::{python, shell};
 
 const MANIFEST: &str = "benches/compare/Cargo.toml";
 const PAGE: &str = "docs/benchmarks.md";
+/// The section of the Python package, which has a program of its own.
+const PYTHON: &str = "H";
+/// The sections that no peer in Rust takes part in.
+const WITHOUT_PEERS: &[&str] = &["F", "G"];
 
-/// Builds and runs the comparison and streams it. Writes the page, unless `--only` asked for a
-/// part: a part must not replace the whole. `--check` turns a failed bar into an error.
+/// Builds and runs the comparison and streams it: all sections but that of the Python package, or
+/// those that `--only` asks for. Writes them to the page, where the others stay as they are. `--check`
+/// turns a failed bar into an error.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let check = options.contains(&"--check");
-    let passed_on: Vec<&str> = options.iter().copied().filter(|o| *o != "--check").collect();
-    // Section G links the shared library.
-    shell::run(shell::cargo(&["build", "--release", "--package", "slipring-ffi"]))?;
-    shell::run(shell::cargo(&["build", "--release", "--manifest-path", MANIFEST]))?;
-    let report = stream(&passed_on)?;
-    if options.contains(&"--only") {
-        println!("\n{PAGE} is left as it is: this was a part");
-    } else {
-        let page = page(&report, &passed_on);
-        std::fs::write(shell::root().join(PAGE), page).map_err(|e| format!("{PAGE}: {e}"))?;
-        println!("\nwritten: {PAGE}");
+    let mut only = None;
+    let mut passed_on = Vec::new();
+    let mut rest = options.iter().copied();
+    while let Some(option) = rest.next() {
+        match option {
+            "--check" => {}
+            "--only" => only = Some(rest.next().ok_or("--only needs a list of sections")?),
+            option => passed_on.push(option),
+        }
     }
+    let wanted: Vec<&str> = only.map(|list| list.split(',').collect()).unwrap_or_default();
+    let native: Vec<&str> = wanted.iter().copied().filter(|name| *name != PYTHON).collect();
+    let mut reports = Vec::new();
+    if only.is_none() || !native.is_empty() {
+        reports.push(stream(program(&native, &passed_on)?)?);
+    }
+    if wanted.contains(&PYTHON) {
+        reports.push(stream(python::comparison(&passed_on)?)?);
+    }
+    let mut page = shell::read(PAGE).unwrap_or_else(|_| EMPTY.to_owned());
+    for report in &reports {
+        page = with(&page, report, &origin(options));
+    }
+    std::fs::write(shell::root().join(PAGE), page).map_err(|e| format!("{PAGE}: {e}"))?;
+    println!("\nwritten: {PAGE}");
+    let report = reports.concat();
     let failed = failed_bars(&report);
     println!("{}", summary(&report));
     if check && !failed.is_empty() {
@@ -32,11 +51,28 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-fn stream(options: &[&str]) -> Result<String, String> {
-    let mut command =
-        shell::cargo(&["run", "--quiet", "--release", "--manifest-path", MANIFEST, "--"]);
+/// Builds the program and runs it for these sections; for all if there are none.
+fn program(sections: &[&str], options: &[&str]) -> Result<Command, String> {
+    // Section G links the shared library.
+    shell::run(shell::cargo(&["build", "--release", "--package", "slipring-ffi"]))?;
+    let features: &[&str] =
+        if !sections.is_empty() && sections.iter().all(|name| WITHOUT_PEERS.contains(name)) {
+            &["--no-default-features", "--features", "slipring"]
+        } else {
+            &[]
+        };
+    let what = [&["--release", "--manifest-path", MANIFEST], features].concat();
+    shell::run(shell::cargo(&[&["build"], &what[..]].concat()))?;
+    let mut command = shell::cargo(&[&["run", "--quiet"], &what[..], &["--"]].concat());
+    if !sections.is_empty() {
+        command.args(["--only", &sections.join(",")]);
+    }
+    command.args(options);
+    Ok(command)
+}
+
+fn stream(mut command: Command) -> Result<String, String> {
     let mut child = command
-        .args(options)
         .stdout(Stdio::piped())
         .spawn()
         .map_err(|e| format!("cannot run the comparison: {e}"))?;
@@ -52,25 +88,24 @@ fn stream(options: &[&str]) -> Result<String, String> {
     if status.success() { Ok(report) } else { Err(format!("the comparison failed: {status}")) }
 }
 
-fn page(report: &str, options: &[&str]) -> String {
+/// The page before anything was measured.
+const EMPTY: &str = "# slipring beside its peers\n\n\
+    Written by `cargo xtask bench-compare`. Both sides of a bar run in turns in one process; a ratio \
+    is\none of medians. `benches/compare` is the program, `python/bench` that of section H.\n";
+
+/// How and where a section was measured.
+fn origin(options: &[&str]) -> String {
     let fact = |program: &str, args: &[&str]| {
         shell::output(shell::command(program, args)).unwrap_or_else(|_| "unknown".to_owned())
     };
     let command = ["cargo xtask bench-compare"].iter().chain(options).copied().collect::<Vec<_>>();
-    let (bars, tables): (Vec<&str>, Vec<&str>) =
-        report.lines().partition(|line| line.starts_with("BAR "));
     format!(
-        "# slipring beside its peers\n\n\
-         Written by `{}`; do not edit. Both sides of a bar run in turns in one process; a ratio is\n\
-         one of medians. `benches/compare` is the program.\n\n\
-         - processor: {}\n- kernel: {}\n- compiler: {}\n- commit: {}\n\n{}\n\n## Bars\n\n```text\n{}\n```\n",
+        "Measured by `{}` at commit {}: {}, {}, {}.",
         command.join(" "),
+        fact("git", &["describe", "--always", "--dirty"]),
         processor(),
         fact("uname", &["-srm"]),
         fact("rustc", &["--version"]),
-        fact("git", &["describe", "--always", "--dirty"]),
-        tables.join("\n").trim(),
-        bars.join("\n"),
     )
 }
 
@@ -84,21 +119,79 @@ fn processor() -> String {
     models.first().map_or("unknown".to_owned(), |model| format!("{} x {model}", models.len()))
 }
 
+fn is_bar(line: &str) -> bool {
+    line.starts_with("BAR ")
+}
+
+/// The letter of a section, told by its heading: `## G. C and C++`.
+fn letter(heading: &str) -> Option<char> {
+    let mut letters = heading.strip_prefix("## ")?.chars();
+    letters.next().filter(|_| letters.next() == Some('.'))
+}
+
+/// A text that is cut before each heading of a section: what is before the first, and the sections.
+fn sections(text: &str) -> (String, Vec<(char, String)>) {
+    let (mut head, mut sections) = (String::new(), Vec::<(char, String)>::new());
+    for line in text.lines() {
+        if let Some(letter) = letter(line) {
+            sections.push((letter, String::new()));
+        }
+        let place = sections.last_mut().map_or(&mut head, |(_, section)| section);
+        place.push_str(line);
+        place.push('\n');
+    }
+    (head, sections)
+}
+
+/// The page with the sections and bars of `report` in place of its own.
+fn with(page: &str, report: &str, origin: &str) -> String {
+    let (bars, tables): (Vec<&str>, Vec<&str>) = report.lines().partition(|line| is_bar(line));
+    let (remarks, measured) = sections(&tables.join("\n"));
+    let is_old = |line: &str| {
+        let of = line.split(' ').nth(1).and_then(|id| id.chars().next());
+        measured.iter().any(|(letter, _)| of == Some(*letter))
+    };
+    let (head, mut all) = sections(page);
+    let mut listed: Vec<&str> =
+        head.lines().filter(|line| is_bar(line) && !is_old(line)).chain(bars).collect();
+    listed.sort_by_key(|bar| place(bar));
+    for (letter, section) in &measured {
+        let (heading, rest) = section.split_once('\n').unwrap_or((section, ""));
+        let notes = [origin, remarks.trim()].join("\n");
+        let section = format!("{heading}\n\n{}\n\n{}\n\n", notes.trim(), rest.trim());
+        all.retain(|(old, _)| old != letter);
+        let at = all.iter().position(|(other, _)| other > letter).unwrap_or(all.len());
+        all.insert(at, (*letter, section));
+    }
+    let (before, after) = match head.split_once("```\n") {
+        Some((before, fenced)) => (before, fenced.split_once("```\n").map_or("", |(_, rest)| rest)),
+        None => (&*head, ""),
+    };
+    let body: String = all.iter().map(|(_, section)| format!("{}\n\n", section.trim())).collect();
+    let (head, rest) = (before.trim(), after.trim());
+    let bars = format!("```\n{}\n```", listed.join("\n"));
+    let parts = [head, &bars, rest, body.trim()];
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n\n") + "\n"
+}
+
+/// Where a bar stands: by section and number.
+fn place(bar: &str) -> (Option<char>, u32) {
+    let id = bar.split(' ').nth(1).unwrap_or_default();
+    (id.chars().next(), id.get(1..).and_then(|number| number.parse().ok()).unwrap_or(0))
+}
+
 /// The ids of the bars that failed: `BAR A1 0.93x >=0.90x PASS`.
 fn failed_bars(report: &str) -> Vec<&str> {
     report
         .lines()
-        .filter(|line| line.starts_with("BAR ") && line.split(' ').any(|word| word == "FAIL"))
+        .filter(|line| is_bar(line) && line.split(' ').any(|word| word == "FAIL"))
         .filter_map(|line| line.split(' ').nth(1))
         .collect()
 }
 
 fn summary(report: &str) -> String {
     let count = |word: &str| {
-        report
-            .lines()
-            .filter(|line| line.starts_with("BAR ") && line.split(' ').any(|w| w == word))
-            .count()
+        report.lines().filter(|line| is_bar(line) && line.split(' ').any(|w| w == word)).count()
     };
     format!("bars: {} passed, {} failed, {} skipped", count("PASS"), count("FAIL"), count("SKIP"))
 }
@@ -107,13 +200,33 @@ fn summary(report: &str) -> String {
 mod tests {
     use super::*;
 
+    const REPORT: &str = "Quiet.\n\n## G. C\n| x |\n\nBAR G1 3.00ns <=10.00ns PASS\n";
+
     #[test]
-    fn the_page_has_tables_then_bars_and_says_how_it_was_made() {
-        let page = page("## A\n| x |\n\nBAR A1 0.93x >=0.90x PASS\n", &["--quick"]);
-        let place = |text: &str| page.find(text).unwrap_or_else(|| panic!("no {text} in {page}"));
-        assert!(place("`cargo xtask bench-compare --quick`") < place("- kernel: "));
-        assert!(place("- kernel: ") < place("## A\n| x |"));
-        assert!(place("| x |") < place("## Bars\n\n```text\nBAR A1 0.93x >=0.90x PASS\n```"));
+    fn a_section_says_how_it_was_measured() {
+        let page = with(EMPTY, REPORT, "Measured by hand.");
+        assert_eq!(
+            page,
+            format!(
+                "{EMPTY}\n```\nBAR G1 3.00ns <=10.00ns PASS\n```\n\n\
+                 ## G. C\n\nMeasured by hand.\nQuiet.\n\n| x |\n"
+            )
+        );
+    }
+
+    #[test]
+    fn what_was_measured_takes_its_place_and_the_rest_stays() {
+        let page = "# Page\n\nBy hand.\n\n```\nBAR A1 1x >=1x PASS\nBAR G1 9ns <=8ns FAIL\n\
+                    BAR G10 1x >=1x PASS\n```\n\nAfter.\n\n## A. First\n\n| a |\n\n## G. Old\n\n\
+                    | old |\n\n## H. Last\n\n| h |\n";
+        let once = with(page, REPORT, "Here.");
+        assert_eq!(
+            once,
+            "# Page\n\nBy hand.\n\n```\nBAR A1 1x >=1x PASS\nBAR G1 3.00ns <=10.00ns PASS\n```\n\n\
+             After.\n\n## A. First\n\n| a |\n\n## G. C\n\nHere.\nQuiet.\n\n| x |\n\n## H. Last\n\n\
+             | h |\n"
+        );
+        assert_eq!(with(&once, REPORT, "Here."), once);
     }
 
     #[test]

@@ -39,10 +39,11 @@ cargo xtask full-disk             fill a small tmpfs and free it again, 20 times
 cargo xtask sabotage [--only STEP]
                                   leave out one step of the store at a time: those must notice
 cargo xtask bench-compare [--only A,B] [--quick] [--check]
-                                  slipring beside its peers; --quick: under three minutes;
-                                  --check: exit 1 when a bar fails; `--only H` is the Python
-                                  package beside its peers, for itself
-cargo xtask python                build, install and test the Python package: a step of `test`";
+                                  slipring beside its peers, into docs/benchmarks.md; --only:
+                                  those sections, where H is the Python package, else all but H;
+                                  --quick: under three minutes; --check: exit 1 when a bar fails
+cargo xtask python                build, install and test the Python package: a step of `test`;
+                                  SLIPRING_PYTHON names another interpreter than python3";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -67,7 +68,6 @@ fn main() -> ExitCode {
         ["sabotage"] => store::sabotage(None),
         ["sabotage", "--only", step] => store::sabotage(Some(step)),
         ["python"] => python::test(),
-        ["bench-compare", "--only", "H", options @ ..] => python::compare(options),
         ["bench-compare", options @ ..] => compare::run(options),
         _ => Err(format!("usage:\n{USAGE}")),
     };

@@ -8,13 +8,20 @@ use std::process::Command;
 /// Does what a fit interpreter can do.
 const FIT: &str = "import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))";
 
-/// Whether there is an interpreter to test with.
-pub(crate) fn probe() -> Command {
-    shell::command("python3", &["-c", FIT])
+/// The interpreter: `python3`, or what `SLIPRING_PYTHON` names, such as a debug build.
+fn interpreter() -> String {
+    std::env::var("SLIPRING_PYTHON").unwrap_or_else(|_| "python3".to_owned())
 }
 
+/// Whether there is an interpreter to test with.
+pub(crate) fn probe() -> Command {
+    shell::command(&interpreter(), &["-c", FIT])
+}
+
+/// Each interpreter has one of its own.
 fn environment() -> PathBuf {
-    shell::target_folder().join("python-test")
+    let interpreter = interpreter().replace('/', "-");
+    shell::target_folder().join(format!("python-test{}", interpreter.trim_start_matches("python3")))
 }
 
 /// A program of the environment, run in `folder`.
@@ -28,15 +35,15 @@ fn program(name: &str, args: &[&str], folder: &str) -> Command {
 /// Builds the package and installs it, with what is needed for `what`.
 fn install(what: &str) -> Result<(), String> {
     let folder = environment();
-    shell::run(shell::command("python3", &["-m", "venv", &folder.to_string_lossy()]))?;
+    shell::run(shell::command(&interpreter(), &["-m", "venv", &folder.to_string_lossy()]))?;
     shell::run(program("pip", &["install", "--quiet", &format!("./python[{what}]")], "."))
 }
 
-/// Measures the package beside its peers; nothing is written.
-pub(crate) fn compare(options: &[&str]) -> Result<(), String> {
+/// What measures the package beside its peers; installs it.
+pub(crate) fn comparison(options: &[&str]) -> Result<Command, String> {
     install("bench")?;
     let program_and_options: Vec<_> = ["compare.py"].iter().chain(options).copied().collect();
-    shell::run(program("python", &program_and_options, "python/bench"))
+    Ok(program("python", &program_and_options, "python/bench"))
 }
 
 /// Builds and installs the package, and runs its tests, its doc tests and the checks of its types.

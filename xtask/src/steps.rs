@@ -47,6 +47,18 @@ const PYTHON: Tool = Tool {
     install: "apt-get install python3-venv python3-dev",
 };
 
+const TMPFS: Tool = Tool {
+    name: "right to mount a tmpfs",
+    probe: || {
+        let mut command = Command::new("sh");
+        let mount =
+            "dir=$(mktemp -d) && mount -t tmpfs -o size=1m none \"$dir\" && umount \"$dir\"";
+        command.args(["-c", mount]);
+        command
+    },
+    install: "run it as root",
+};
+
 /// An example that runs longer than this hangs.
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(120);
 /// Preemptions a loom model explores, unless LOOM_MAX_PREEMPTIONS says otherwise.
@@ -69,6 +81,7 @@ const STEPS: &[Step] = &[
     step("store: sweeps", None, |_| store::sweep()),
     step("store: crash-sim", None, |_| store::program("crash-sim", &["--seeds", "20000"])),
     step("store: kill-loop", None, |_| store::program("kill-loop", &["--cycles", "200"])),
+    step("store: full-disk", Some(&TMPFS), |_| store::full_disk()),
     step("benches, once each", None, |_| benches()),
     step("examples", None, |_| examples()),
     step("docs", None, |_| docs()),

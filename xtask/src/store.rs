@@ -18,7 +18,7 @@ pub(crate) fn program(name: &str, options: &[&str]) -> Result<(), String> {
 
 /// Fills a small disk, again and again; needs root to mount it.
 pub(crate) fn full_disk() -> Result<(), String> {
-    let test = ["test", "--package", "slipring", "--test", "store_full_disk"];
+    let test = ["test", "--profile", "sim", "--package", "slipring", "--test", "store_full_disk"];
     let mut command = shell::cargo(&test);
     command.args(["--", "--ignored", "--nocapture"]);
     shell::run(command)

@@ -100,6 +100,7 @@ std::uint64_t native_to_handler(std::uint64_t messages, Processors at) {
     options.delivery = SLIPRING_AT_MOST_ONCE;
     options.capacity_messages = capacity;
     options.overflow = SLIPRING_BLOCK;
+    options.wait = SLIPRING_WAIT_BUSY_SPIN;
     handler.handle = handle;
     handler.user = &handled;
     must(slipring_broker_subscribe_handler(owner.raw(), SLIPRING_TEXT("bench/*"), &options, &handler,

@@ -10,7 +10,7 @@ const CHURN_PER_SECOND: u64 = 10_000;
 const QUANTILES: [(&str, f64); 3] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)];
 
 /// One entrant: a name and one run.
-type Entrant<'a> = (&'a str, Box<dyn Fn() -> Latencies + 'a>);
+pub(crate) type Entrant<'a> = (&'a str, Box<dyn Fn() -> Latencies + 'a>);
 
 /// Runs the section.
 pub(crate) fn run(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
@@ -55,7 +55,7 @@ pub(crate) fn run(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
 }
 
 /// Runs the entrants in turns and prints their table; gives the results by quantile.
-fn measure(plan: &Plan, title: &str, entrants: &[Entrant<'_>]) -> [Results; 3] {
+pub(crate) fn measure(plan: &Plan, title: &str, entrants: &[Entrant<'_>]) -> [Results; 3] {
     let mut values = vec![[const { Vec::new() }; 3]; entrants.len()];
     for turn in 0..=plan.runs {
         for ((_, run), values) in entrants.iter().zip(&mut values) {

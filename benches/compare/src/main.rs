@@ -1,7 +1,12 @@
 //! slipring beside its peers, in one process, on one machine, in turns.
 //!
 //! `cargo xtask bench-compare` runs it. Sections: A throughput, B fan-out, C latency, D routing,
-//! G C and C++.
+//! F guarantees, G C and C++.
+
+#![cfg_attr(
+    not(feature = "peers"),
+    expect(dead_code, reason = "much is for the sections with peers in Rust")
+)]
 
 #[cfg(native)]
 mod boundary;
@@ -9,8 +14,11 @@ mod boundary;
 #[path = "boundary_absent.rs"]
 mod boundary;
 mod cpu;
+#[cfg(feature = "peers")]
 mod fanout;
+mod guarantees;
 mod harness;
+#[cfg(feature = "peers")]
 mod latency;
 #[cfg(native)]
 mod native;
@@ -19,11 +27,14 @@ mod ours;
 #[cfg(not(feature = "slipring"))]
 #[path = "ours_absent.rs"]
 mod ours;
+#[cfg(feature = "peers")]
 mod patterns;
 mod peers;
 mod report;
+#[cfg(feature = "peers")]
 mod routing;
 mod side;
+#[cfg(feature = "peers")]
 mod throughput;
 
 use std::process::ExitCode;
@@ -34,13 +45,18 @@ use side::Side;
 
 type Section = fn(&Plan, Option<&dyn Side>, &mut Bars);
 
-const SECTIONS: [(&str, Section); 5] = [
-    ("A", throughput::run),
-    ("B", fanout::run),
-    ("C", latency::run),
-    ("D", routing::run),
-    ("G", boundary::run),
-];
+#[cfg(feature = "peers")]
+const BESIDE_RUST: &[(&str, Section)] =
+    &[("A", throughput::run), ("B", fanout::run), ("C", latency::run), ("D", routing::run)];
+#[cfg(not(feature = "peers"))]
+const BESIDE_RUST: &[(&str, Section)] = &[];
+/// Beside peers in C and C++, or none.
+const OTHERS: &[(&str, Section)] = &[("F", guarantees::run), ("G", boundary::run)];
+
+fn sections() -> impl Iterator<Item = &'static (&'static str, Section)> {
+    BESIDE_RUST.iter().chain(OTHERS)
+}
+
 const FULL: Plan = Plan { runs: 5, run_seconds: 0.3, quick: false };
 const QUICK: Plan = Plan { runs: 3, run_seconds: 0.08, quick: true };
 /// A load above this before we have started comes from others.
@@ -51,7 +67,7 @@ fn main() -> ExitCode {
     let (plan, only) = match options(&args) {
         Ok(options) => options,
         Err(message) => {
-            eprintln!("{message}\nusage: slipring-compare [--quick] [--only A,B,C,D,G]");
+            eprintln!("{message}\nusage: slipring-compare [--quick] [--only A,B,C,D,F,G]");
             return ExitCode::FAILURE;
         }
     };
@@ -74,7 +90,7 @@ fn main() -> ExitCode {
     }
     let ours = ours::side();
     let mut bars = Bars::default();
-    for (name, section) in SECTIONS {
+    for (name, section) in sections() {
         if only.is_empty() || only.iter().any(|wanted| wanted == name) {
             section(&plan, ours, &mut bars);
         }
@@ -92,9 +108,9 @@ fn options(args: &[String]) -> Result<(Plan, Vec<String>), String> {
             "--only" => {
                 let list = args.next().ok_or("--only needs a list of sections")?;
                 only = list.split(',').map(str::to_uppercase).collect();
-                let known = |name: &String| SECTIONS.iter().any(|(section, _)| section == name);
+                let known = |name: &String| sections().any(|(section, _)| section == name);
                 if let Some(unknown) = only.iter().find(|name| !known(name)) {
-                    return Err(format!("no section {unknown}"));
+                    return Err(format!("no section {unknown}, or built without its peers"));
                 }
             }
             other => return Err(format!("unknown option {other}")),

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use slipring::internals::{Snapshot, Trie};
 use slipring::{
-    Broker, DeliveryMode, Filter, Idle, Message, NewMessage, Overflow, Pattern, Subscription,
-    SubscriptionBuilder, Topic, WaitStrategy,
+    Broker, DeliveryMode, Filter, Idle, Message, NewMessage, Overflow, Pattern, Start,
+    Subscription, SubscriptionBuilder, TestClock, Topic, WaitStrategy,
 };
 
 use crate::cpu::{self, Role};
@@ -17,7 +17,7 @@ use crate::harness::{
     spin_for, stamp,
 };
 use crate::peers::park::time_wakes;
-use crate::side::{Router, Side, Stalled};
+use crate::side::{LeaseBytes, Router, Side, Stalled};
 
 const TOPIC: &str = "bench/topic";
 const PATTERN: &str = "bench/*";
@@ -63,6 +63,46 @@ fn subscribe(broker: &Broker, pattern: &str, capacity: usize) -> Subscription {
         .expect("a subscription opens")
 }
 
+/// How long leases run.
+const VISIBILITY: Duration = Duration::from_secs(300);
+
+/// A subscription that may have so many `leases`, from the oldest message on.
+fn subscribe_leasing(broker: &Broker, leases: u64) -> Subscription {
+    broker
+        .subscription(PATTERN)
+        .delivery(DeliveryMode::AtLeastOnce)
+        .visibility_timeout(VISIBILITY)
+        .max_outstanding(leases as usize)
+        .capacity(CAPACITY)
+        .wait(WaitStrategy::BusySpin)
+        .start(Start::Earliest)
+        .open()
+        .expect("a subscription opens")
+}
+
+/// Receives all there is, which must be `leases` messages.
+fn lease(subscription: &mut Subscription, leases: u64, mut f: impl FnMut(Message<'_>)) {
+    let mut received = 0;
+    loop {
+        match subscription.poll(POLL, &mut f).expect("nothing is lost") {
+            0 => break,
+            polled => received += polled as u64,
+        }
+    }
+    assert_eq!(received, leases, "messages were lost or doubled");
+}
+
+/// Fisher and Yates's shuffle, by numbers of xorshift.
+fn shuffle<T>(items: &mut [T]) {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    for at in (1..items.len()).rev() {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        items.swap(at, (state % (at as u64 + 1)) as usize);
+    }
+}
+
 /// A subscription that nobody reads.
 fn leave(broker: &Broker, pattern: &str, overflow: Overflow) -> Subscription {
     let builder = at_most_once(broker, pattern).capacity(CAPACITY).overflow(overflow);
@@ -79,13 +119,14 @@ fn publish(topic: &Topic, messages: u64, batch: usize, len: usize) {
         return;
     }
     match batch {
-        16 => publish_batches::<16>(topic, messages),
-        MAX_BATCH => publish_batches::<MAX_BATCH>(topic, messages),
+        16 => publish_batches::<16>(topic, messages, |_| {}),
+        MAX_BATCH => publish_batches::<MAX_BATCH>(topic, messages, |_| {}),
         other => unreachable!("no scenario has batches of {other}"),
     }
 }
 
-fn publish_batches<const BATCH: usize>(topic: &Topic, messages: u64) {
+/// `ready` is called with the number of each batch's first message, before it is published.
+fn publish_batches<const BATCH: usize>(topic: &Topic, messages: u64, ready: impl Fn(u64)) {
     let mut payloads: [Payload; BATCH] = [payload(0); BATCH];
     for first in (0..messages).step_by(BATCH) {
         for (payload, sequence) in payloads.iter_mut().zip(first..) {
@@ -93,6 +134,7 @@ fn publish_batches<const BATCH: usize>(topic: &Topic, messages: u64) {
         }
         let messages: [NewMessage<'_>; BATCH] =
             std::array::from_fn(|index| NewMessage::new(&payloads[index]));
+        ready(first);
         topic.publish_batch(&messages).expect("it is published");
     }
 }
@@ -151,6 +193,44 @@ impl Side for Slipring {
             while !done.load(Ordering::Acquire) {
                 spin_loop();
             }
+            began.elapsed()
+        });
+        drop(subscription);
+        elapsed
+    }
+
+    fn to_settling_handler(&self, messages: u64) -> Duration {
+        let broker = broker(BUDGET_BYTES);
+        let handled = Arc::new(AtomicU64::new(0));
+        let (told, mut tally) = (Arc::clone(&handled), Tally::default());
+        let subscription = broker
+            .subscription(PATTERN)
+            .delivery(DeliveryMode::AtLeastOnce)
+            .capacity(CAPACITY)
+            .wait(WaitStrategy::BusySpin)
+            .handler(move |message: &Message<'_>| {
+                tally.see(message.payload());
+                if tally.count.is_multiple_of(MAX_BATCH as u64) {
+                    told.store(tally.count, Ordering::Release);
+                }
+                if tally.count == messages {
+                    assert_eq!(tally, Tally::of(messages, 1), "messages were lost or doubled");
+                }
+            })
+            .expect("a handler subscribes");
+        let topic = topic(&broker, TOPIC);
+        let elapsed = pinned(|| {
+            let window = CAPACITY as u64;
+            let wait_for = |count: u64| {
+                while handled.load(Ordering::Acquire) < count {
+                    spin_loop();
+                }
+            };
+            let began = Instant::now();
+            publish_batches::<MAX_BATCH>(&topic, messages, |first| {
+                wait_for((first + MAX_BATCH as u64).saturating_sub(window));
+            });
+            wait_for(messages);
             began.elapsed()
         });
         drop(subscription);
@@ -361,6 +441,92 @@ impl Side for Slipring {
                     latencies.record_ticks(cpu::ticks() - before);
                 }
                 done.store(true, Ordering::Relaxed);
+                latencies
+            })
+        })
+    }
+
+    fn ack_randomly(&self, leases: u64, batch: usize) -> Duration {
+        let broker = broker(LARGE_BUDGET_BYTES);
+        publish(&topic(&broker, TOPIC), leases, MAX_BATCH, size_of::<Payload>());
+        let mut subscription = subscribe_leasing(&broker, leases);
+        let mut ids = Vec::with_capacity(leases as usize);
+        lease(&mut subscription, leases, |message| {
+            ids.push(message.ack_id().expect("it is to be settled"));
+        });
+        shuffle(&mut ids);
+        let acker = subscription.acker().expect("it delivers at least once");
+        pinned(|| {
+            let began = Instant::now();
+            if batch == 1 {
+                ids.iter().for_each(|id| assert_eq!(acker.ack(id), Ok(true)));
+            } else {
+                for ids in ids.chunks(batch) {
+                    assert!(acker.ack_all(ids).iter().all(|acked| *acked == Ok(true)));
+                }
+            }
+            began.elapsed()
+        })
+    }
+
+    fn lease_bytes(&self, leases: u64) -> LeaseBytes {
+        let broker = broker(LARGE_BUDGET_BYTES);
+        publish(&topic(&broker, TOPIC), leases, MAX_BATCH, size_of::<Payload>());
+        let bytes = |extends: bool| {
+            cpu::trim();
+            let before = cpu::resident_bytes();
+            let mut subscription = subscribe_leasing(&broker, leases);
+            lease(&mut subscription, leases, |message| {
+                if extends {
+                    message.modify_ack_deadline(2 * VISIBILITY).expect("it is leased");
+                }
+            });
+            cpu::trim();
+            (cpu::resident_bytes() as f64 - before as f64) / leases as f64
+        };
+        // The first time also for what earlier brokers leave to the allocator: that takes a while.
+        let _ = bytes(false);
+        LeaseBytes { leased: bytes(false), extended: bytes(true) }
+    }
+
+    fn publish_beside_leases(&self, publishes: u64, leases: u64, expired: bool) -> Latencies {
+        let clock = TestClock::new();
+        let builder = Broker::builder().shards(1).memory_budget(LARGE_BUDGET_BYTES).clock(&clock);
+        let broker = builder.build().expect("a broker is built");
+        let topic = topic(&broker, TOPIC);
+        publish(&topic, leases, MAX_BATCH, size_of::<Payload>());
+        let mut subscription = subscribe_leasing(&broker, leases);
+        lease(&mut subscription, leases, |_| {});
+        let (start, done) = (Barrier::new(2), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let (start, done) = (&start, &done);
+            scope.spawn(move || {
+                cpu::pin(Role::Consumer);
+                if expired {
+                    clock.advance(VISIBILITY);
+                }
+                start.wait();
+                if expired {
+                    // At its limit it gets nothing new.
+                    lease(&mut subscription, leases, |message| assert_eq!(message.attempt(), 2));
+                    done.store(true, Ordering::Release);
+                }
+                // It stays as long as there are publishes.
+                start.wait();
+            });
+            pinned(|| {
+                let mut latencies = Latencies::new();
+                start.wait();
+                for sequence in 0..publishes {
+                    if done.load(Ordering::Acquire) {
+                        break;
+                    }
+                    let bytes = payload(sequence);
+                    let before = cpu::ticks();
+                    black_box(topic.publish(&bytes[..]).expect("it is published"));
+                    latencies.record_ticks(cpu::ticks() - before);
+                }
+                start.wait();
                 latencies
             })
         })

@@ -22,6 +22,15 @@ pub(crate) enum Stalled {
     DropOldest,
 }
 
+/// What a message weighs that is delivered and not settled, the message itself not counted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LeaseBytes {
+    /// While its first lease runs.
+    pub(crate) leased: f64,
+    /// After its deadline was moved.
+    pub(crate) extended: f64,
+}
+
 /// Our side of the comparisons.
 pub(crate) trait Side: Sync {
     /// A: one publisher, one pull consumer, `batch` messages a publish, `len` bytes each.
@@ -29,6 +38,13 @@ pub(crate) trait Side: Sync {
 
     /// A8: as above with a handler subscription, batches of 64.
     fn to_handler(&self, messages: u64) -> Duration;
+
+    /// F1: the same for a handler whose messages are delivered at least once: its return settles
+    /// each, in order. Nothing blocks the publisher then, so it waits while [`CAPACITY`] messages are
+    /// not handled.
+    ///
+    /// [`CAPACITY`]: crate::harness::CAPACITY
+    fn to_settling_handler(&self, messages: u64) -> Duration;
 
     /// A9: `producers` threads, not pinned, share `messages` into one topic; one consumer checks
     /// that each producer's numbers rise.
@@ -57,6 +73,18 @@ pub(crate) trait Side: Sync {
     /// C5: the time of each single publish into a subscription that drops; with `churn`, another
     /// thread subscribes and unsubscribes that many times a second all the while.
     fn publish_times(&self, publishes: u64, churn: u64) -> Latencies;
+
+    /// F2: receives `leases` messages, then acknowledges them in random order, `batch` a call. The time
+    /// of the latter.
+    fn ack_randomly(&self, leases: u64, batch: usize) -> Duration;
+
+    /// F3: resident bytes for each of `leases` messages, by what has become of it.
+    fn lease_bytes(&self, leases: u64) -> LeaseBytes;
+
+    /// F4: the time of each single publish beside a subscription that has received `leases` messages;
+    /// with `expired`, all of them expire and are delivered again all the while, else nothing happens
+    /// to them.
+    fn publish_beside_leases(&self, publishes: u64, leases: u64, expired: bool) -> Latencies;
 
     /// D: a routing table over the patterns, built in bulk; the index is the subscription's id.
     fn router(&self, patterns: &[String]) -> Box<dyn Router>;

@@ -1,7 +1,8 @@
 //! What a directory costs: publishing into one, beside the same bytes written to a bare file; reading
 //! it back; opening it again.
 //!
-//! `disk [DIR]` prints the table; the directory is made, filled with up to 2 GiB, and removed.
+//! `disk [DIR [FIGURE]]` prints the table, or the rows whose name has FIGURE in it; the directory is
+//! made, filled with up to 2 GiB, and removed.
 #![expect(clippy::disallowed_types, reason = "benches use the standard library's atomics")]
 
 use slipring::store::{DiskStore, SyncPolicy};
@@ -20,16 +21,28 @@ const PAYLOAD: [u8; 256] = [7; 256];
 const RUNS: usize = 5;
 
 fn main() {
-    let dir = std::env::args().nth(1).map_or_else(|| "disk-bench".into(), PathBuf::from);
+    let mut args = std::env::args().skip(1);
+    let dir = args.next().map_or_else(|| "disk-bench".into(), PathBuf::from);
+    let only = args.next().unwrap_or_default();
     println!("| figure | ours | floor | ratio |\n|---|---:|---:|---:|");
-    synced(&dir, "`always`, one at a time, records/s", 1, 400);
-    synced(&dir, "`always`, batches of 64, records/s", 64, 400);
-    synced(&dir, "`always`, batches of 1024, records/s", 1024, 200);
-    written(&dir, "`os`, one at a time, records/s", 1, 200_000);
-    written(&dir, "`os`, batches of 64, records/s", 64, 20_000);
-    replayed(&dir);
-    laggard(&dir);
-    recovered(&dir);
+    let figure = |label: &str, run: &dyn Fn(&str)| {
+        if label.contains(&only) {
+            run(label);
+        }
+    };
+    figure("`always`, one at a time, records/s", &|label| synced(&dir, label, 1, 400));
+    figure("`always`, batches of 64, records/s", &|label| synced(&dir, label, 64, 400));
+    figure("`always`, batches of 1024, records/s", &|label| synced(&dir, label, 1024, 200));
+    figure("`os`, one at a time, records/s", &|label| written(&dir, label, 1, 200_000));
+    figure("`os`, batches of 64, records/s", &|label| written(&dir, label, 64, 20_000));
+    figure("replay from the page cache, records/s (floor: the bar)", &|label| {
+        replayed(&dir, label)
+    });
+    figure("publishing beside a laggard, records/s (floor: beside another)", &|label| {
+        laggard(&dir, label)
+    });
+    figure("opening and closing 1 GiB, ms (floor: the bar)", &|label| recovered(&dir, label));
+    let _ = std::fs::remove_dir_all(dir);
 }
 
 fn row(label: &str, mut ours: Vec<f64>, mut floor: Vec<f64>) {
@@ -130,7 +143,7 @@ fn fill(dir: &Path, count: usize) {
 }
 
 /// Reading all of a directory that was just opened, against 5 million records a second.
-fn replayed(dir: &Path) {
+fn replayed(dir: &Path, label: &str) {
     const COUNT: usize = 1_000_000;
     fill(dir, COUNT);
     let run = || {
@@ -149,12 +162,12 @@ fn replayed(dir: &Path) {
         COUNT as f64 / began.elapsed().as_secs_f64()
     };
     let ours = (0..RUNS).map(|_| run()).collect();
-    row("replay from the page cache, records/s (floor: the bar)", ours, vec![5e6]);
+    row(label, ours, vec![5e6]);
 }
 
 /// Publishing while a subscription reads from the disk what is long gone from memory, against
 /// publishing while one reads what is new.
-fn laggard(dir: &Path) {
+fn laggard(dir: &Path, label: &str) {
     const OLD: usize = 2_000_000;
     let (mut ours, mut floor) = (Vec::new(), Vec::new());
     for lags in [true, false].repeat(RUNS) {
@@ -180,11 +193,11 @@ fn laggard(dir: &Path) {
             if lags { ours.push(figure) } else { floor.push(figure) }
         });
     }
-    row("publishing beside a laggard, records/s (floor: beside another)", ours, floor);
+    row(label, ours, floor);
 }
 
 /// Opening a directory with 1 GiB, against a second.
-fn recovered(dir: &Path) {
+fn recovered(dir: &Path, label: &str) {
     fill(dir, (1 << 30) / (PAYLOAD.len() + 32));
     let run = || {
         let began = Instant::now();
@@ -192,6 +205,5 @@ fn recovered(dir: &Path) {
         began.elapsed().as_secs_f64() * 1e3
     };
     let ours = (0..RUNS).map(|_| run()).collect();
-    row("opening and closing 1 GiB, ms (floor: the bar)", ours, vec![1e3]);
-    let _ = std::fs::remove_dir_all(dir);
+    row(label, ours, vec![1e3]);
 }

@@ -167,7 +167,7 @@ fn receive_all(mut subscription: Subscription, tally: &Tally) -> Result<(), Recv
 /// has not been shown by then and does not fit is of no interest any more.
 fn show_newest(mut subscription: Subscription, tally: &Tally) -> Result<(), RecvError> {
     loop {
-        match subscription.poll(BOARD_LINES, |message| lock(tally).got(&message)) {
+        match subscription.poll(BOARD_LINES, |message| lock(tally).got(message)) {
             Ok(_) => thread::sleep(BOARD_PERIOD),
             Err(RecvError::Lagged(lost)) => lock(tally).lost(lost, "overflow"),
             Err(RecvError::Closed) => return Ok(()),

@@ -23,6 +23,7 @@ use super::cursor_file::{
     BatchHeader, Decoded, FILE_HEADER, FileHeader, Kind, MAX_BODY, PAGE, Tail, Unusable, batch_len,
     decode, encode_batch, encode_mark,
 };
+use super::error::is_full;
 use super::sabotage::sabotaged;
 use crate::fs::{Fs, FsFile, OpenHow, read_full_at, write_all_at};
 use crate::sync::{Condvar, Mutex, MutexGuard};
@@ -384,8 +385,10 @@ impl CursorJournal {
         self.reach(last, Goal::Durable)?;
         let (state, mut writer) = self.take_writer()?;
         drop(state);
-        let outcome = if writer.is_broken { Ok(()) } else { writer.mark() };
-        self.give_back(writer, outcome)
+        Turn::run(self, || {
+            let outcome = if writer.is_broken { Ok(()) } else { writer.mark() };
+            self.give_back(writer, outcome)
+        })
     }
 
     /// Marks, and takes nothing more.
@@ -434,7 +437,7 @@ impl CursorJournal {
                 state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
                 continue;
             };
-            return self.lead(state, writer, goal);
+            return Turn::run(self, || self.lead(state, writer, goal));
         }
     }
 
@@ -547,6 +550,31 @@ impl CursorJournal {
     }
 }
 
+/// The turn of the one who has the writer.
+struct Turn<'a> {
+    journal: &'a CursorJournal,
+    is_over: bool,
+}
+
+impl<'a> Turn<'a> {
+    fn run<T>(journal: &'a CursorJournal, work: impl FnOnce() -> T) -> T {
+        let mut turn = Self { journal, is_over: false };
+        let done = work();
+        turn.is_over = true;
+        done
+    }
+}
+
+impl Drop for Turn<'_> {
+    /// The writer is lost with who panicked: nobody may wait for it.
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.journal.lock().poison.get_or_insert_with(|| "whoever wrote it panicked".into());
+            self.journal.changed.notify_all();
+        }
+    }
+}
+
 impl fmt::Debug for CursorJournal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.lock();
@@ -599,10 +627,11 @@ impl Writer {
         if upto <= self.len {
             return Ok(());
         }
-        let len = (upto + step).next_multiple_of(PAGE);
-        let outcome = self.file.allocate(self.len, len - self.len);
-        outcome.map_err(|error| Failure::Retryable(error.into()))?;
-        self.len = len;
+        let outcome = or_without_room(step, |step| {
+            let len = (upto + step).next_multiple_of(PAGE);
+            self.file.allocate(self.len, len - self.len).map(|()| len)
+        });
+        self.len = outcome.map_err(|error| Failure::Retryable(error.into()))?;
         Ok(())
     }
 
@@ -693,6 +722,14 @@ fn snapshot(cursors: &BTreeMap<CursorKey, Cursor>) -> Vec<Vec<u8>> {
     bodies
 }
 
+/// Does with room ahead what is done without where the disk has no such room.
+fn or_without_room<T>(bytes: u64, work: impl Fn(u64) -> io::Result<T>) -> io::Result<T> {
+    match work(bytes) {
+        Err(error) if is_full(&error) && bytes > 0 => work(0),
+        outcome => outcome,
+    }
+}
+
 /// Makes a file that holds a snapshot; it is durable, with its name, when this returns.
 fn begin_file(
     fs: &dyn Fs,
@@ -705,11 +742,11 @@ fn begin_file(
     let temporary = Path::new(CURSOR_DIR).join(format!("{generation:020}{TEMPORARY}"));
     let snapshot_bytes: u64 = bodies.iter().map(|body| batch_len(body.len())).sum();
     let snapshot_end = FILE_HEADER as u64 + snapshot_bytes;
-    let len = (snapshot_end + options.reserve_bytes).next_multiple_of(PAGE);
     let seed = options.seed.unwrap_or_else(|| RandomState::new().hash_one(generation));
     let salt = seed.wrapping_add(generation.wrapping_mul(0xd129_8e2f_0b1c_4a69));
-    let header = FileHeader { store, generation, salt, snapshot_end, len };
-    let write = || -> io::Result<Writer> {
+    let write = |room: u64| -> io::Result<Writer> {
+        let len = (snapshot_end + room).next_multiple_of(PAGE);
+        let header = FileHeader { store, generation, salt, snapshot_end, len };
         let file = match fs.open(&temporary, OpenHow::CreateNew) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 fs.remove(&temporary)?;
@@ -748,7 +785,7 @@ fn begin_file(
         };
         Ok(writer)
     };
-    let writer = write().map_err(|error| {
+    let writer = or_without_room(options.reserve_bytes, write).map_err(|error| {
         remove(fs, &temporary);
         Failure::Retryable(error.into())
     })?;

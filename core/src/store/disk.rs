@@ -3,11 +3,11 @@
 use super::entropy::Entropy;
 use super::error::StoreError;
 use super::identity::Identity;
-use super::options::{OnDamage, Options, SyncPolicy};
+use super::options::{MIN_SEGMENT, OnDamage, Options, SyncPolicy};
 use super::plan::Group;
 use super::records::Records;
 use super::recovery::Recovery;
-use super::reserve::Reserve;
+use super::reserve::{Reserve, RoomFs};
 use super::retention::{Retained, Retention};
 use super::segment::StoreId;
 use super::shard_log::ShardLog;
@@ -15,6 +15,7 @@ use super::writer::Home;
 use super::{Bounds, MessageStore, PartitionBounds};
 use crate::clock::Clock;
 use crate::config::MAX_SHARDS;
+use crate::error::ConfigError;
 use crate::fork::Generation;
 use crate::fs::{Fs, FsLock, RealFs};
 use crate::sync::{AtomicBool, Mutex, Ordering};
@@ -83,37 +84,46 @@ impl DiskStoreBuilder {
         self
     }
 
-    /// Bytes after which a segment file is ended, 64 KiB..=1 GiB; 64 MiB by default. What expires
-    /// is removed by whole segments.
+    /// Bytes after which a segment file is ended, 64 KiB..=1 GiB; 64 MiB by default. The disk has its
+    /// room back by whole segments, so a shard keeps up to one more than its topics want; and opening
+    /// after a crash reads about one. On a small disk all shards' together have at most an eighth of
+    /// it.
     #[must_use]
     pub fn segment_bytes(mut self, bytes: u64) -> Self {
-        self.options.segment_bytes = bytes.clamp(64 << 10, 1 << 30);
+        self.options.segment_bytes = bytes;
         self
     }
 
-    /// Age at which a segment file is ended; 21 hours by default.
+    /// Age at which a segment file is ended, so that what is in it can expire though little is
+    /// published; 21 hours by default.
     #[must_use]
     pub fn segment_age(mut self, age: Duration) -> Self {
         self.options.segment_age = age;
         self
     }
 
-    /// Bytes of a segment that are reserved on the disk at once; 32 MiB by default. 0 reserves
-    /// nothing ahead.
+    /// Bytes of a segment that are reserved on the disk at once, so that a full disk is found before
+    /// anything is written, and a sync need not write the file's length: 0..=1 GiB, 32 MiB by default,
+    /// for each shard. Never more than a segment has; on a small disk, all shards' together have at
+    /// most an eighth of it. With 0, each append reserves what it needs.
     #[must_use]
     pub fn preallocate_bytes(mut self, bytes: u64) -> Self {
         self.options.preallocate_bytes = bytes;
         self
     }
 
-    /// Bytes on the disk that are kept for what must go on when it is full; 64 MiB by default.
+    /// Bytes on the disk that are kept free for what must go on when it is full: opening, retention,
+    /// cursors and metadata. 0..=1 TiB, 64 MiB by default, and never more than an eighth of the disk; 0
+    /// keeps nothing. They are taken with the first append. What finds the disk full has them given
+    /// back, and nothing is appended until they could be taken again.
     #[must_use]
     pub fn reserve_bytes(mut self, bytes: u64) -> Self {
         self.options.reserve_bytes = bytes;
         self
     }
 
-    /// The clock that ages are measured with.
+    /// The clock that the ages of segments and the interval of syncs are measured with; the machine's
+    /// by default.
     #[must_use]
     pub fn clock(self, clock: impl Into<Clock>) -> Self {
         Self { clock: clock.into(), ..self }
@@ -148,13 +158,19 @@ impl DiskStoreBuilder {
         self
     }
 
-    /// Opens the store in the directory `dir`, or makes one there. After a crash this is where it
-    /// recovers; see [`DiskStore::recovery`].
+    /// Opens the store in the directory `dir`, or makes one there, with the directories above it.
+    ///
+    /// After a crash this is where it recovers, see [`DiskStore::recovery`]: blocks while it reads
+    /// the newest segment of each shard, and the tables of the others, which takes a fraction of a
+    /// second for a GiB of messages. A crash meanwhile does no harm.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Locked`] while it is open elsewhere; [`StoreError::Incompatible`] and
-    /// [`StoreError::Damaged`] when the directory is not one that can be opened.
+    /// [`StoreError::Locked`] while it is open elsewhere; [`StoreError::Incompatible`] when it is no
+    /// store, one of a later version, or one of another number of shards, or a setting is out of its
+    /// range; [`StoreError::Damaged`] when what is needed to begin with does not verify, or is
+    /// missing: nothing was changed then. [`StoreError::Full`] and [`StoreError::Io`] may be tried
+    /// again; a full disk is no error as long as there is the room that is kept for it.
     pub fn open(mut self, dir: &Path) -> Result<DiskStore, StoreError> {
         if self.options.boot == 0 {
             self.options.boot = boot_of_this_machine();
@@ -165,13 +181,12 @@ impl DiskStoreBuilder {
     /// The same on any file system.
     #[doc(hidden)]
     pub fn open_on(self, fs: Arc<dyn Fs>) -> Result<DiskStore, StoreError> {
-        if self.shards.is_some_and(|shards| !(1..=MAX_SHARDS).contains(&shards)) {
-            return Err(StoreError::Incompatible("a store has 1 to 64 shards".into()));
-        }
+        self.check().map_err(|error| StoreError::Incompatible(error.to_string().into()))?;
         let lock = lock_directory(&*fs)?;
         let entropy = Entropy::new(self.seed);
         let identity = self.identity(&*fs, &entropy)?;
-        let reserve = Reserve::open(&*fs, self.options.reserve_bytes)?;
+        let options = self.options.on_disk_of(fs.disk_bytes()?, identity.shards);
+        let reserve = Reserve::open(&*fs, options.reserve_bytes)?;
         let open_shards = || -> Result<Vec<_>, StoreError> {
             let open = |shard| {
                 ShardLog::open(Home {
@@ -180,7 +195,7 @@ impl DiskStoreBuilder {
                     id: identity.id,
                     shard,
                     is_new: !identity.complete,
-                    options: self.options,
+                    options,
                     clock: self.clock.clone(),
                     entropy: Entropy::new(self.seed.is_some().then(|| entropy.next())),
                     log: entropy.next(),
@@ -188,22 +203,15 @@ impl DiskStoreBuilder {
             };
             (0..identity.shards as usize).map(open).collect()
         };
-        let shards = match open_shards() {
-            Err(StoreError::Full) => {
-                // What was kept free is for this.
-                reserve.release();
-                open_shards()?
-            }
-            outcome => outcome?,
-        };
+        let shards = with_room(&reserve, open_shards)?;
         if !identity.complete {
             Identity { complete: true, ..identity }.store(&*fs)?;
         }
         let shared = Arc::new(Shared {
             id: identity.id,
             shards,
-            reserve,
-            options: self.options,
+            room: RoomFs { fs, reserve: Arc::new(reserve) },
+            options,
             clock: self.clock,
             generation: Generation::current(),
             stop: AtomicBool::new(false),
@@ -217,6 +225,23 @@ impl DiskStoreBuilder {
             None
         };
         Ok(DiskStore { shared, thread })
+    }
+
+    /// # Errors
+    /// [`ConfigError::OutOfRange`].
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let Options { segment_bytes, preallocate_bytes, reserve_bytes, .. } = self.options;
+        for (setting, value, min, max) in [
+            ("shards", self.shards.unwrap_or(1) as u64, 1, MAX_SHARDS as u64),
+            ("segment_bytes", segment_bytes, MIN_SEGMENT, 1 << 30),
+            ("preallocate_bytes", preallocate_bytes, 0, 1 << 30),
+            ("reserve_bytes", reserve_bytes, 0, 1 << 40),
+        ] {
+            if !(min..=max).contains(&value) {
+                return Err(ConfigError::OutOfRange { setting, min, max });
+            }
+        }
+        Ok(())
     }
 
     fn identity(&self, fs: &dyn Fs, entropy: &Entropy) -> Result<Identity, StoreError> {
@@ -247,7 +272,10 @@ pub(crate) fn boot_of_this_machine() -> u128 {
 
 /// A store in a directory: one segmented log per shard.
 ///
-/// Dropping it closes it.
+/// It has a thread, which syncs at the interval, and about every second notes how far idle logs are
+/// durable. One process has a directory at a time; in the child of a fork all calls are refused.
+///
+/// Dropping it closes it: that syncs, and waits for the thread.
 pub struct DiskStore {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -256,13 +284,27 @@ pub struct DiskStore {
 struct Shared {
     id: StoreId,
     shards: Vec<ShardLog>,
-    reserve: Reserve,
+    room: RoomFs,
     options: Options,
     clock: Clock,
     generation: Generation,
     stop: AtomicBool,
     /// Until the store is closed.
     lock: Mutex<Option<Box<dyn FsLock>>>,
+}
+
+/// Does what finds the disk full once more, with the room that is kept for it.
+fn with_room<T>(
+    reserve: &Reserve,
+    work: impl Fn() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    match work() {
+        Err(StoreError::Full) => {
+            reserve.release();
+            work()
+        }
+        outcome => outcome,
+    }
 }
 
 /// Makes the directory one broker's.
@@ -306,9 +348,13 @@ impl Shared {
             }
             if now >= next_maintenance {
                 next_maintenance = after(MAINTENANCE);
-                self.each(&mut failing, ShardLog::maintain);
+                self.each(&mut failing, |shard| self.maintain(shard));
             }
         }
+    }
+
+    fn maintain(&self, shard: &ShardLog) -> Result<(), StoreError> {
+        with_room(&self.room.reserve, || shard.maintain())
     }
 
     /// Those who append and commit are told what fails; here it is said once.
@@ -350,7 +396,12 @@ impl DiskStore {
     /// Does what the store's own thread does about every second.
     #[doc(hidden)]
     pub fn maintain(&self) -> Result<(), StoreError> {
-        self.shared.shards.iter().try_for_each(ShardLog::maintain)
+        self.shared.shards.iter().try_for_each(|shard| self.shared.maintain(shard))
+    }
+
+    /// The directory, for what is beside messages and goes on when the disk is full.
+    pub(crate) fn directory(&self) -> Arc<dyn Fs> {
+        Arc::new(self.shared.room.clone())
     }
 }
 
@@ -361,14 +412,15 @@ impl MessageStore for DiskStore {
 
     fn append(&self, shard: usize, group: &Group<'_>) -> Result<(), StoreError> {
         let shard = self.shared.shard(shard)?;
-        if !self.shared.reserve.hold()? {
+        let reserve = &self.shared.room.reserve;
+        if !reserve.hold()? {
             // What freeing room does not help with comes first.
             shard.check()?;
             return Err(StoreError::Full);
         }
         let outcome = shard.append(group);
         if matches!(outcome, Err(StoreError::Full)) {
-            self.shared.reserve.release();
+            reserve.release();
         }
         outcome
     }
@@ -420,7 +472,12 @@ impl MessageStore for DiskStore {
         now_us: u64,
         retention: &dyn Fn(u32) -> Retention,
     ) -> Result<Retained, StoreError> {
-        self.shared.shard(shard)?.retain(now_us, retention)
+        let shard = self.shared.shard(shard)?;
+        with_room(&self.shared.room.reserve, || shard.retain(now_us, retention))
+    }
+
+    fn stored_bytes(&self, shard: usize) -> Result<u64, StoreError> {
+        Ok(self.shared.shard(shard)?.stored_bytes())
     }
 
     fn close(&self) -> Result<(), StoreError> {

@@ -1,6 +1,7 @@
 //! What a store refuses, and why.
 
 use crate::error::StoreFault;
+use crate::fs::os_number;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -58,7 +59,7 @@ impl From<&StoreError> for StoreFault {
     fn from(error: &StoreError) -> Self {
         match error {
             StoreError::Full => Self::Full,
-            StoreError::Io(error) => Self::Io(error.raw_os_error()),
+            StoreError::Io(error) => Self::Io(os_number(error)),
             StoreError::Poisoned(_) => Self::Poisoned,
             StoreError::Damaged(_) => Self::Damaged,
             _ => Self::Refused,

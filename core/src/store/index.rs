@@ -247,14 +247,13 @@ impl SegmentIndex {
         let mut bytes = vec![0; HEADER];
         let read = read_full_at(file, &mut bytes, 0)?;
         let Some(head) = Head::decode(&bytes[..read], base, of) else { return Ok(None) };
-        // The counts are not verified yet: what they ask for must be in the file.
-        let table = (head.partitions * ROW) as u64;
-        if file.len()? < HEADER as u64 + table {
+        let table = head.partitions * ROW;
+        if file.len()? < (HEADER + table) as u64 {
             return Ok(None);
         }
-        bytes.resize(HEADER + table as usize, 0);
+        bytes.resize(HEADER + table, 0);
         let read = read_full_at(file, &mut bytes[HEADER..], HEADER as u64)?;
-        let verifies = read as u64 == table && agree(head.head_crc, head_checksum(&bytes, of.salt));
+        let verifies = read == table && agree(head.head_crc, head_checksum(&bytes, of.salt));
         Ok(verifies.then(|| bytes[HEADER..].chunks_exact(ROW).map(decode_row).collect()))
     }
 }
@@ -267,6 +266,14 @@ pub(crate) struct IndexOf {
     pub(crate) salt: u32,
 }
 
+impl IndexOf {
+    /// What an index of it has at most. A row is of a record, or of 16 bytes that name a partition; a
+    /// place is of a record.
+    pub(crate) fn most_bytes(&self) -> u64 {
+        HEADER as u64 + self.position.saturating_mul(4)
+    }
+}
+
 struct Head {
     partitions: usize,
     marks: usize,
@@ -276,19 +283,22 @@ struct Head {
 }
 
 impl Head {
+    /// The header, before its check: whatever it says, the index is not larger than one can be.
     fn decode(bytes: &[u8], base: u64, of: IndexOf) -> Option<Self> {
         let bytes = bytes.get(..HEADER)?;
         let is_of = bytes.starts_with(MAGIC)
             && long(bytes, 8) == base
             && (long(bytes, 16), long(bytes, 24)) == (of.end, of.position)
             && word(bytes, 32) == of.salt;
-        is_of.then(|| Self {
+        let head = Self {
             partitions: word(bytes, 36) as usize,
             marks: word(bytes, 40) as usize,
             places: word(bytes, 44) as usize,
             body_crc: word(bytes, 48),
             head_crc: word(bytes, 52),
-        })
+        };
+        let bytes = head.partitions * ROW + head.marks * MARK + head.places * PLACE;
+        (is_of && (HEADER + bytes) as u64 <= of.most_bytes()).then_some(head)
     }
 }
 
@@ -354,6 +364,7 @@ mod tests {
         assert_eq!(SegmentIndex::decode(&bytes, 100, OF).as_ref(), Some(&index));
         assert_eq!(SegmentIndex::decode(&bytes, 100, IndexOf { end: 131, ..OF }), None);
         assert_eq!(SegmentIndex::decode(&bytes, 101, OF), None);
+        assert_eq!(SegmentIndex::decode(&bytes, 100, IndexOf { position: 40, ..OF }), None);
         // The header's last bytes pad: they are checked, too.
         for bit in 0..bytes.len() * 8 {
             let mut bytes = bytes.clone();

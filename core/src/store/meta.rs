@@ -55,6 +55,10 @@ pub struct TopicRecord {
     pub retention_bytes: Option<u64>,
     /// 0 to 3.
     pub priority: u8,
+    /// For how long an id that was published counts, in milliseconds; `None` if none does.
+    pub dedup_window_ms: Option<u64>,
+    /// How many such ids do at most; `None` for any number.
+    pub dedup_ids: Option<u64>,
 }
 
 /// A partition, and the shard it lives on, for ever.
@@ -335,6 +339,8 @@ impl TopicRecord {
             .if_some(self.retention_ms, |fields, ms| fields.number(3, ms))
             .if_some(self.retention_bytes, |fields, bytes| fields.number(4, bytes))
             .number(5, self.priority.into())
+            .if_some(self.dedup_window_ms, |fields, ms| fields.number(6, ms))
+            .if_some(self.dedup_ids, |fields, ids| fields.number(7, ids))
             .0
     }
 
@@ -352,6 +358,8 @@ impl TopicRecord {
                 3 => record.retention_ms = Some(field.number()?),
                 4 => record.retention_bytes = Some(field.number()?),
                 5 => record.priority = field.small()?,
+                6 => record.dedup_window_ms = Some(field.number()?),
+                7 => record.dedup_ids = Some(field.number()?),
                 _ => return Some(false),
             }
             (field.len() == 0).then_some(true)
@@ -453,6 +461,8 @@ mod tests {
             retention_ms: Some(86_400_000),
             retention_bytes: None,
             priority: 2,
+            dedup_window_ms: Some(120_000),
+            dedup_ids: Some(1 << 20),
         }
     }
 

@@ -1,11 +1,74 @@
 //! Where messages are kept: the trait, a store in memory, and one on disk.
 //!
-//! A store has shards, and a shard has one log: records in order of their sequence, from a group
-//! that is appended at once to the whole of it. A record is the bytes that it has in a chunk
-//! ([`StoredRecord`]); a store keeps those and never makes others.
+//! A broker that is opened on a directory makes its own [`DiskStore`]; to set that up, give it a
+//! [`DiskStoreBuilder`]. This module is for who keeps messages somewhere else, by a [`MessageStore`]
+//! of his own (the suite that it must pass is `conformance`, behind the feature of that name), and
+//! for tools that look into a directory while no broker has it.
 //!
-//! [`DiskStore`] keeps a log in segment files. `segment` and `batch` have the format, `recovery` the
-//! rules by which it is opened after a crash, `commit` the group commit.
+//! A store has shards, and a shard has one log: records in the order of their *sequence*. Each record
+//! belongs to a partition, of which there are many in a shard, and has an *offset* there. Both are
+//! dense, and neither is ever given out twice: what a crash may have taken from somebody who has
+//! seen it is left out, and the log goes on above. A [`StoredRecord`] is the bytes that a message has
+//! in the broker's memory; a store keeps those and never makes others. Records are appended in
+//! [`Group`]s, all or none, by one at a time; any number may read.
+//!
+//! ```
+//! use slipring::NewMessage;
+//! use slipring::store::{
+//!     DiskStore, Group, MessageStore, RecordPlace, Records, StoredRecord,
+//! };
+//!
+//! # let scratch = tempfile::tempdir()?;
+//! # let dir = scratch.path().join("messages");
+//! let store = DiskStore::builder().open(&dir)?;
+//! let place = RecordPlace { partition: 7, offset: 0, sequence: 0, published_us: 1 };
+//! let mut bytes = vec![];
+//! StoredRecord::encode(&NewMessage::new(b"hello"), place, &mut bytes)?;
+//! store.append(0, &Group { base_sequence: 0, parts: &[&bytes] })?;
+//! store.commit(0, 1)?; // now a power cut does not take it
+//!
+//! let mut records = Records::new();
+//! store.read(0, 0..u64::MAX, 1 << 20, &mut records)?;
+//! let (sequence, record) = records.iter().next().expect("one was stored");
+//! assert_eq!((sequence, record.payload()), (0, &b"hello"[..]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # A directory
+//!
+//! ```text
+//! LOCK                            held by the one process that has the store open
+//! store                           the store's id, and how many shards it has
+//! reserve                         room that is kept for when the disk is full
+//! shard-000/superblock            two slots: where the log begins, and how far it is known to be good
+//! shard-000/<sequence>.log        a segment: the records from that sequence on
+//! shard-000/<sequence>.idx        its index; made again if it is not there
+//! shard-000/<sequence>.<n>.torn   what a crash left half written, cut off and kept; the last eight
+//! ```
+//!
+//! With the defaults that is 97 MiB when a store of one shard has its first record, and 32 MiB more for
+//! each other shard: 64 MiB of [reserve](DiskStoreBuilder::reserve_bytes), which is kept for a full disk,
+//! and 32 MiB that are [reserved ahead](DiskStoreBuilder::preallocate_bytes) in the newest
+//! [segment](DiskStoreBuilder::segment_bytes). Those three settings make it less, and so does a disk of
+//! less than 512 MiB, of which each has at most an eighth.
+//!
+//! A broker adds `metadata.redb` (topics and subscriptions) and `cursors/` (what is settled). Files
+//! that are none of these are left alone. All numbers in them are little-endian; every part is under
+//! a CRC-32C, which is verified whenever it is read. A file of a later format is refused.
+//!
+//! # What is promised
+//!
+//! | | [`Always`](SyncPolicy::Always) | [`Interval`](SyncPolicy::Interval) | [`Os`](SyncPolicy::Os) |
+//! |---|---|---|---|
+//! | the process is killed | nothing is lost | nothing is lost | nothing is lost |
+//! | the power goes | nothing that was committed | the last interval | what the system had not written |
+//! | a sync fails | the shard takes no more until it is opened again | the same | the same |
+//! | bytes change on the disk | it is told, and never read as something else | the same | the same |
+//!
+//! Opening a store after a crash reads its newest segments. What a write did not bring to its end is
+//! cut off; what was whole once, and is not any more, is [`Damage`]: it is left as it is, and the rest
+//! can be read. How the two are told apart, and what else is done, is said in the source of `recovery`;
+//! `segment` and `batch` have the format, and `commit` has the group commit.
 
 mod batch;
 mod commit;
@@ -91,8 +154,9 @@ pub struct PartitionBounds {
 
 /// A place for messages that outlives the memory of the broker, or does not.
 ///
-/// Shards are independent; calls on one may come from any thread. One that appends is not slowed
-/// down by those that read or sync. Calls block on the medium and nothing else.
+/// Shards are independent; calls on one may come from any thread. The broker appends to a shard from
+/// one thread at a time, and that one must not have to wait for those that read, sync or let
+/// expire. Calls may block on the medium, and on nothing else.
 pub trait MessageStore: fmt::Debug + Send + Sync {
     /// How many shards there are, numbered from 0. It does not change in the life of a store.
     fn shards(&self) -> usize;
@@ -155,7 +219,8 @@ pub trait MessageStore: fmt::Debug + Send + Sync {
         into: &mut Records,
     ) -> Result<(), StoreError>;
 
-    /// The same for offsets of one partition.
+    /// The same for offsets of one partition. Going on where the last read with the same buffer
+    /// stopped costs what it gives; beginning anywhere may look at every part of the log first.
     ///
     /// # Errors
     ///
@@ -170,7 +235,8 @@ pub trait MessageStore: fmt::Debug + Send + Sync {
     ) -> Result<(), StoreError>;
 
     /// The sequence of the first record published at or after `time_us`, in microseconds since
-    /// the Unix epoch; the end of the log if there is none.
+    /// the Unix epoch; the end of the log if there is none. Where time stamps go back, because the
+    /// clock was set while no broker had the store, it may be a later one.
     ///
     /// # Errors
     ///
@@ -190,7 +256,18 @@ pub trait MessageStore: fmt::Debug + Send + Sync {
         retention: &dyn Fn(u32) -> Retention,
     ) -> Result<Retained, StoreError>;
 
-    /// Makes everything durable and takes no more.
+    /// Bytes that the records of a shard take on the medium; 0 where that is not known. Asked for
+    /// figures.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such shard, or the store cannot be used.
+    fn stored_bytes(&self, shard: usize) -> Result<u64, StoreError> {
+        let _ = shard;
+        Ok(0)
+    }
+
+    /// Makes everything durable and takes no more. Whether it can still be read is the store's.
     ///
     /// # Errors
     ///

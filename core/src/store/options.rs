@@ -12,23 +12,30 @@ pub enum SyncPolicy {
     /// When the disk has it. Whoever waits at the same time shares one sync.
     #[default]
     Always,
-    /// When the operating system has it; the disk follows at this interval. A power cut takes what
-    /// was stored in the last interval, and a sync's time more.
+    /// When the operating system has it; the disk follows at this interval (at least a millisecond).
+    /// A power cut takes what was stored in the last interval, and a sync's time more.
     Interval(Duration),
-    /// When the operating system has it; it decides when the disk follows.
+    /// When the operating system has it; it decides when the disk follows. On Linux that is half a
+    /// minute, unless it was told otherwise.
     Os,
 }
 
-/// What a store does about bytes that are not what was written.
+/// What a store does when it is opened and the newest bytes of a shard are not what was written.
+/// Damage further back is found when it is read, and keeps nothing else from being read or stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum OnDamage {
-    /// A shard whose end is damaged is read only.
+    /// The shard is read only: every append is answered with
+    /// [`StoreError::Damaged`](super::StoreError::Damaged).
     #[default]
     Refuse,
-    /// It goes on in a new segment. The damage stays as it is, and reads tell of it.
+    /// It goes on in a new segment, above every place that may have been given out. The damage stays
+    /// as it is, and reads tell of it.
     Skip,
 }
+
+/// Bytes that a segment can have at least.
+pub(super) const MIN_SEGMENT: u64 = 64 << 10;
 
 /// The settings of a disk store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +57,19 @@ pub(crate) struct Options {
 }
 
 impl Options {
+    /// The same on a disk of `bytes`, where each kind of room has at most an eighth of that: so a
+    /// small disk is used, and has whole segments to give back when it is full.
+    pub(crate) fn on_disk_of(self, bytes: u64, shards: u32) -> Self {
+        let share = bytes / 8;
+        let of_shard = share / u64::from(shards);
+        Self {
+            segment_bytes: self.segment_bytes.min(of_shard.max(MIN_SEGMENT)),
+            preallocate_bytes: self.preallocate_bytes.min(of_shard),
+            reserve_bytes: self.reserve_bytes.min(share),
+            ..self
+        }
+    }
+
     /// Whether a record that a power cut takes may have been seen: then its place is not given out
     /// again.
     pub(crate) fn gives_up_places(&self) -> bool {

@@ -93,7 +93,12 @@ impl<'a> Plan<'a> {
             }
             open.take(&mut plan, &part[part.len() - run..]);
         }
-        plan.touches.append(&mut touches);
+        if plan.touches.is_empty() {
+            // Nearly always: one batch.
+            plan.touches = touches;
+        } else {
+            plan.touches.append(&mut touches);
+        }
         if sequence > open.base_sequence {
             open.close(&mut plan, sequence, epoch);
         }

@@ -129,6 +129,21 @@ impl<'a> StoredRecord<'a> {
         word(self.header(), 20)
     }
 
+    /// The message's id, where the publisher gave it one.
+    pub fn id(self) -> Option<&'a str> {
+        let mut rest = &self.0[RECORD_HEADER..];
+        let meta = word(self.header(), 28);
+        let mut text = || {
+            let len = take_short(&mut rest)?;
+            rest.split_off(..len)
+        };
+        if meta & HAS_KEY != 0 {
+            text()?;
+        }
+        let id = (meta & HAS_ID != 0).then(text)??;
+        std::str::from_utf8(id).ok()
+    }
+
     /// The payload.
     pub fn payload(self) -> &'a [u8] {
         let payload = word(self.header(), 24) as usize;
@@ -218,7 +233,7 @@ mod tests {
             let mut bytes = vec![];
             StoredRecord::encode(&message, PLACE, &mut bytes).unwrap();
             let record = StoredRecord::new(&bytes).unwrap();
-            assert_eq!(record.payload(), message.payload);
+            assert_eq!((record.payload(), record.id()), (message.payload, message.id));
             assert_eq!((record.partition(), record.offset()), (3, 17));
             assert_eq!((record.published_us(), record.sequence_low()), (99, 5));
             assert_eq!(record.bytes().len() % 8, 0);

@@ -384,12 +384,10 @@ impl Attempt<'_> {
         }
         let (header, file_len) = self.headers.last_mut().expect("there is one that is torn");
         let Scanned { file, scan, .. } = &mut self.scanned[at];
-        let mut tail = vec![0; (scan.file_len - scan.position) as usize];
-        read_full_at(&**file, &mut tail, scan.position)?;
-        let len = tail.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        let len = scan::end_of_bytes(&**file, scan.position, scan.file_len)? - scan.position;
         if len > 0 {
-            report.torn_bytes += len as u64;
-            match keep_aside(home, &aside(header.base), &tail[..len]) {
+            report.torn_bytes += len;
+            match keep_aside(home, &aside(header.base), &**file, scan.position, len) {
                 // It was never acknowledged: a full disk must not keep the log from opening.
                 Err(error) if super::error::is_full(&error) => {}
                 outcome => outcome?,
@@ -496,7 +494,10 @@ fn is_damaged(scanned: &Scanned) -> bool {
     scanned.scan.stop == Stop::Changed
 }
 
-fn keep_aside(home: &Home, path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// Copies `len` bytes of a file from `from` on to a file of their own.
+fn keep_aside(home: &Home, path: &Path, of: &dyn FsFile, from: u64, len: u64) -> io::Result<()> {
+    /// At once: a torn end can be as long as a segment.
+    const PIECE: u64 = 1 << 20;
     let file = match home.fs.open(path, OpenHow::CreateNew) {
         // Of an attempt that was interrupted before it cut the end off.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
@@ -505,7 +506,17 @@ fn keep_aside(home: &Home, path: &Path, bytes: &[u8]) -> io::Result<()> {
         }
         outcome => outcome?,
     };
-    write_all_at(&*file, &mut [IoSlice::new(bytes)], 0)?;
+    let mut piece = vec![0; len.min(PIECE) as usize];
+    let mut done = 0;
+    while done < len {
+        let piece = &mut piece[..(len - done).min(PIECE) as usize];
+        let read = read_full_at(of, piece, from + done)?;
+        write_all_at(&*file, &mut [IoSlice::new(&piece[..read])], done)?;
+        if read < piece.len() {
+            break;
+        }
+        done += read as u64;
+    }
     file.sync_data()?;
     home.fs.sync_dir(&home.dir)
 }

@@ -280,6 +280,20 @@ pub(crate) fn segment(file: &dyn FsFile, header: &SegmentHeader) -> io::Result<S
     Ok(scan)
 }
 
+/// Behind the last byte from `from` on that is not zero; `from` if there is none.
+pub(crate) fn end_of_bytes(file: &dyn FsFile, from: u64, end: u64) -> io::Result<u64> {
+    let mut window = Window::new(file);
+    let (mut at, mut last) = (from, from);
+    while let Some(first) = first_non_zero(&mut window, at, end)? {
+        let len = (end - first).min(READ as u64) as usize;
+        let bytes = window.get(first, len)?;
+        let here = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |at| at + 1);
+        last = first + here as u64;
+        at = first + bytes.len() as u64;
+    }
+    Ok(last)
+}
+
 fn first_non_zero(window: &mut Window<'_>, from: u64, end: u64) -> io::Result<Option<u64>> {
     let mut at = from;
     while at < end {

@@ -242,7 +242,11 @@ impl Segment {
 
     fn load_index(&self, fs: &dyn Fs) -> io::Result<Option<SegmentIndex>> {
         let Ok(file) = fs.open(&self.index_path(), OpenHow::Read) else { return Ok(None) };
-        let mut bytes = vec![0; file.len()? as usize];
+        let len = file.len()?;
+        if len > self.index_of().most_bytes() {
+            return Ok(None);
+        }
+        let mut bytes = vec![0; len as usize];
         let read = read_full_at(&*file, &mut bytes, 0)?;
         Ok(SegmentIndex::decode(&bytes[..read], self.base(), self.index_of()))
     }

@@ -40,6 +40,12 @@ impl Segments {
         self.lock().all.iter().cloned().collect()
     }
 
+    /// Bytes that were written to them.
+    pub(crate) fn bytes(&self) -> u64 {
+        // Not under the lock: a segment may be read by somebody at the moment.
+        self.all().iter().map(|segment| segment.extent().position).sum()
+    }
+
     /// Those that begin at `base` or later.
     pub(crate) fn from(&self, base: u64) -> Vec<Arc<Segment>> {
         let inside = self.lock();

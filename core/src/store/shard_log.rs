@@ -22,7 +22,7 @@ use crate::sync::Mutex;
 use ahash::AHashMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, TryLockError};
 
 pub(crate) struct ShardLog {
     home: Home,
@@ -32,8 +32,9 @@ pub(crate) struct ShardLog {
     superblock: SharedSuperblock,
     /// Per partition, the oldest offset that has not expired, where that is not the oldest one.
     lows: Mutex<Arc<AHashMap<u32, u64>>>,
-    /// Held by who lets records expire, so that nobody who appends has to wait for that.
-    retaining: Mutex<()>,
+    /// Held by who removes segments, or notes something in the superblock, without the writer: so
+    /// that nobody who appends has to wait for that, and the end does.
+    upkeep: Mutex<()>,
     recovery: Recovery,
 }
 
@@ -42,8 +43,8 @@ impl ShardLog {
         let Opened { writer, segments, commit, report: recovery } = recovery::open(&home)?;
         let superblock = writer.superblock.clone();
         let writer = Mutex::new(writer);
-        let (lows, retaining) = (Mutex::default(), Mutex::default());
-        Ok(Self { home, writer, commit, segments, superblock, lows, retaining, recovery })
+        let (lows, upkeep) = (Mutex::default(), Mutex::default());
+        Ok(Self { home, writer, commit, segments, superblock, lows, upkeep, recovery })
     }
 
     pub(crate) fn recovery(&self) -> &Recovery {
@@ -92,6 +93,10 @@ impl ShardLog {
         let (written, durable) = self.commit.marks();
         let (low, first_offset) = self.segments.low_and_given_up();
         Bounds { low, end: written.sequence, durable: durable.sequence, first_offset }
+    }
+
+    pub(crate) fn stored_bytes(&self) -> u64 {
+        self.segments.bytes()
     }
 
     pub(crate) fn partitions(&self) -> Vec<PartitionBounds> {
@@ -185,7 +190,7 @@ impl ShardLog {
         now_us: u64,
         retention: &dyn Fn(u32) -> Retention,
     ) -> Result<Retained, StoreError> {
-        let _retaining = self.retaining.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let _upkeep = self.upkeep.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let tails = self.writer().tails.clone();
         let segments = self.segments.all();
         let tables = segments.iter().map(|segment| segment.read_table(&*self.home.fs));
@@ -277,7 +282,13 @@ impl ShardLog {
 
     /// What is due now and then: ends a segment that is old, and notes how far an idle log is
     /// durable, so that later damage to its last batches is not taken for a torn end.
+    /// Not while retention is at work: there is a next time.
     pub(crate) fn maintain(&self) -> Result<(), StoreError> {
+        let _upkeep = match self.upkeep.try_lock() {
+            Err(TryLockError::WouldBlock) => return Ok(()),
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Ok(upkeep) => upkeep,
+        };
         let mut writer = self.writer();
         if writer.refusal.is_some() || self.commit.is_poisoned().is_some() {
             return Ok(());
@@ -294,13 +305,13 @@ impl ShardLog {
         }
         let checkpoint = (durable.segment, durable.position);
         self.superblock
-            // Closed meanwhile, it says more.
-            .update(|state| if state.clean { state } else { State { checkpoint, ..state } })
+            .update(|state| State { checkpoint, ..state })
             .map_err(|error| poisoned(&self.commit, "superblock", &error))
     }
 
     /// Syncs, and notes that everything is there. Nothing can be appended afterwards.
     pub(crate) fn close(&self) -> Result<(), StoreError> {
+        let _upkeep = self.upkeep.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut writer = self.writer();
         if writer.refusal.is_some() {
             return Ok(());

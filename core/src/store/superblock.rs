@@ -19,8 +19,11 @@ const MAGIC: &[u8; 8] = b"SLIPSUP1";
 pub(super) const SLOT: usize = 512;
 const SLOT_EVERY: u64 = 4096;
 
-/// Sequences that are reserved at once where acknowledgements do not wait for the disk.
-pub(crate) const FRONTIER_STEP: u64 = 1 << 16;
+/// Sequences that are reserved at once where acknowledgements do not wait for the disk. Whoever
+/// appends waits for a sync then, which is to be rare: it takes milliseconds on a busy disk, and there
+/// may be millions of records a second. After a power cut as many are left unused at most, which is to
+/// be little beside the window that a subscription's cursor has.
+pub(crate) const FRONTIER_STEP: u64 = 1 << 18;
 
 /// What it says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use super::entropy::Entropy;
 use super::error::StoreError;
 use super::index::{PartitionRow, Touch};
 use super::options::Options;
-use super::plan::{Group, Plan};
+use super::plan::{Batch, Group, Plan};
 use super::sabotage::sabotaged;
 use super::scan;
 use super::segment::{Extent, Segment, SegmentHeader, StoreId};
@@ -18,12 +18,16 @@ use super::superblock::{FRONTIER_STEP, SharedSuperblock, State};
 use crate::clock::Clock;
 use crate::fs::{Fs, FsFile, write_all_at};
 use ahash::AHashMap;
+use arrayvec::ArrayVec;
 use std::io::{self, IoSlice};
+use std::iter;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The most bytes of a group: positions in a segment, whose length it may add to, have 32 bits.
 const MAX_GROUP: usize = 1 << 30;
+/// A batch of so many bytes is written from one buffer: copying it costs less than a list of two.
+const SMALL: usize = 2048;
 /// The most partitions in one batch that carries their tails.
 const MAX_TAILS: usize = 1 << 16;
 
@@ -192,11 +196,18 @@ impl Writer {
     ) -> Result<(), StoreError> {
         let durable_pos = self.durable_pos(commit);
         let salt = self.active.header.salt;
-        let headers: Vec<[u8; HEADER]> = plan
-            .batches
-            .iter()
-            .map(|batch| BatchHeader { durable_pos, ..batch.header }.encode(salt))
-            .collect();
+        let encode = |batch: &Batch| BatchHeader { durable_pos, ..batch.header }.encode(salt);
+        if let [batch] = &plan.batches[..]
+            && plan.bytes <= SMALL as u64
+        {
+            let header = encode(batch);
+            let mut bytes = ArrayVec::<u8, SMALL>::new();
+            let mut parts = iter::once(&header[..]).chain(plan.slices.iter().copied());
+            if parts.try_for_each(|part| bytes.try_extend_from_slice(part)).is_ok() {
+                return self.write(&mut [IoSlice::new(&bytes)], plan.bytes, home, commit);
+            }
+        }
+        let headers: Vec<[u8; HEADER]> = plan.batches.iter().map(encode).collect();
         let mut bufs = Vec::with_capacity(headers.len() + plan.slices.len());
         for (batch, header) in plan.batches.iter().zip(&headers) {
             bufs.push(IoSlice::new(header));

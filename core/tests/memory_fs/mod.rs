@@ -1,11 +1,13 @@
 //! Files in memory, to be changed at will, that count what is asked of them.
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 #![allow(dead_code, reason = "each test uses some of it")]
+#![expect(clippy::disallowed_types, reason = "tests use the standard library's atomics")]
 
 use slipring::internals::{Fs, FsEntry, FsFile, FsLock, OpenHow};
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -26,6 +28,8 @@ pub(crate) struct Used {
     /// Files that are open.
     pub(crate) open: usize,
     pub(crate) bytes_read: usize,
+    /// The most that was asked for at once.
+    pub(crate) largest_read: usize,
 }
 
 /// Where syncs wait, while it is closed.
@@ -34,6 +38,8 @@ struct Gate {
     /// Whether it is closed, and how many wait.
     state: Mutex<(bool, usize)>,
     changed: Condvar,
+    /// Whether the next one panics.
+    panics: AtomicBool,
 }
 
 impl Gate {
@@ -87,6 +93,11 @@ impl MemoryFs {
     pub(crate) fn release_syncs(&self) {
         self.gate.state.lock().unwrap().0 = false;
         self.gate.changed.notify_all();
+    }
+
+    /// Lets the next sync panic.
+    pub(crate) fn panic_at_sync(&self) {
+        self.gate.panics.store(true, Ordering::Relaxed);
     }
 
     /// Blocks until a sync waits.
@@ -151,6 +162,9 @@ impl Fs for MemoryFs {
     fn lock(&self, _: &Path) -> io::Result<Box<dyn FsLock>> {
         Ok(Box::new(NoLock))
     }
+    fn disk_bytes(&self) -> io::Result<u64> {
+        Ok(u64::MAX)
+    }
 }
 
 impl FsFile for Open {
@@ -159,7 +173,9 @@ impl FsFile for Open {
         let from = bytes.len().min(at as usize);
         let count = buf.len().min(bytes.len() - from);
         buf[..count].copy_from_slice(&bytes[from..from + count]);
-        self.fs.used.lock().unwrap().bytes_read += count;
+        let mut used = self.fs.used.lock().unwrap();
+        used.bytes_read += count;
+        used.largest_read = used.largest_read.max(buf.len());
         Ok(count)
     }
     fn write_at(&self, bufs: &[IoSlice<'_>], at: u64) -> io::Result<usize> {
@@ -173,6 +189,8 @@ impl FsFile for Open {
         Ok(new.len())
     }
     fn sync_data(&self) -> io::Result<()> {
+        // Relaxed: a flag that one thread sets for itself.
+        assert!(!self.fs.gate.panics.swap(false, Ordering::Relaxed), "the disk's driver");
         self.fs.gate.pass();
         Ok(())
     }

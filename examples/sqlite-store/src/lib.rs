@@ -1,28 +1,36 @@
-//! A [`MessageStore`] over SQLite: one table of records, one of partitions.
+//! A [`MessageStore`] over SQLite: one table of records, one of where shards and partitions end.
 //!
-//! It is an example of a store of one's own, and passes the suite that every store must pass. A
-//! commit of SQLite syncs, so groups are durable one by one; nothing here makes groups larger.
+//! It is an example of a store of one's own, and passes the suite that every store must pass. Each
+//! group is a transaction, which SQLite syncs: so nothing waits for a commit, and nobody shares one.
 
 use std::ops::Range;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 
-use rusqlite::{Connection, ErrorCode, OptionalExtension, params};
+use rusqlite::{Connection, Error, ErrorCode, OptionalExtension, params};
 use slipring::store::{
     Bounds, Group, MessageStore, PartitionBounds, Records, Retained, Retention, StoreError,
     StoredRecord,
 };
 
-const SCHEMA: &str = "
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = FULL;
-CREATE TABLE IF NOT EXISTS record (
-    shard INTEGER, sequence INTEGER, part INTEGER, offset INTEGER, us INTEGER, bytes BLOB,
-    PRIMARY KEY (shard, sequence)) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS by_offset ON record (shard, part, offset);
-CREATE TABLE IF NOT EXISTS part (shard INTEGER, part INTEGER, next INTEGER,
-    PRIMARY KEY (shard, part)) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS ends (shard INTEGER PRIMARY KEY, next INTEGER);";
+const SCHEMA: &str = include_str!("schema.sql");
+/// The partition in `ends` that is the log of the whole shard.
+const LOG: i64 = -1;
+
+const EXTENT: &str = "SELECT next, CASE part WHEN -1
+    THEN (SELECT min(sequence) FROM record WHERE shard = ?1)
+    ELSE (SELECT min(offset) FROM record WHERE shard = ?1 AND part = ends.part) END, part
+    FROM ends WHERE shard = ?1";
+const READ: &str = "SELECT sequence, bytes, sequence FROM record
+    WHERE shard = ?1 AND ?2 = -1 AND sequence >= ?3 AND sequence < ?4 ORDER BY sequence";
+const READ_PARTITION: &str = "SELECT sequence, bytes, offset FROM record
+    WHERE shard = ?1 AND part = ?2 AND offset >= ?3 AND offset < ?4 ORDER BY offset";
+/// The newest record that is too old, or has enough newer ones, goes with all before it.
+const EXPIRE: &str = "DELETE FROM record WHERE shard = ?1 AND part = ?2 AND offset <= (
+    SELECT max(offset) FROM (SELECT offset, us, total(length(bytes)) OVER
+        (ORDER BY offset DESC ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS newer
+        FROM record WHERE shard = ?1 AND part = ?2) WHERE us <= ?3 OR newer >= ?4)
+    RETURNING offset, length(bytes)";
 
 /// Messages in an SQLite database.
 #[derive(Debug)]
@@ -32,11 +40,33 @@ pub struct SqliteStore {
     shards: usize,
 }
 
-fn error(error: rusqlite::Error) -> StoreError {
-    match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => StoreError::Full,
-        _ => StoreError::Io(Arc::new(std::io::Error::other(error))),
+type Outcome<T> = rusqlite::Result<T>;
+
+/// An error of the store inside one of SQLite's, so that `?` takes both.
+fn refuse<T>(why: StoreError) -> Outcome<T> {
+    Err(Error::ToSqlConversionFailure(Box::new(why)))
+}
+
+fn store_error(error: Error) -> StoreError {
+    match error {
+        Error::ToSqlConversionFailure(why) if why.is::<StoreError>() => {
+            *why.downcast().expect("it was just asked for")
+        }
+        error if error.sqlite_error_code() == Some(ErrorCode::DiskFull) => StoreError::Full,
+        error => StoreError::Io(Arc::new(std::io::Error::other(error))),
     }
+}
+
+/// From where to where the log, or a partition, can be read.
+fn extent(db: &Connection, shard: i64, part: i64) -> Outcome<Option<Range<u64>>> {
+    let mut statement = db.prepare_cached(&format!("{EXTENT} AND part = ?2"))?;
+    let of = |next: i64, low: Option<i64>| low.unwrap_or(next) as u64..next as u64;
+    statement.query_row([shard, part], |row| Ok(of(row.get(0)?, row.get(1)?))).optional()
+}
+
+fn set_next(db: &Connection, shard: i64, part: i64, next: u64) -> Outcome<()> {
+    let query = "INSERT OR REPLACE INTO ends VALUES (?1, ?2, ?3)";
+    db.prepare_cached(query)?.execute([shard, part, next as i64]).map(drop)
 }
 
 impl SqliteStore {
@@ -46,8 +76,8 @@ impl SqliteStore {
     ///
     /// What SQLite says.
     pub fn open(path: &Path, shards: usize) -> Result<Self, StoreError> {
-        let connection = Connection::open(path).map_err(error)?;
-        connection.execute_batch(SCHEMA).map_err(error)?;
+        let connection = Connection::open(path).map_err(store_error)?;
+        connection.execute_batch(SCHEMA).map_err(store_error)?;
         Ok(Self { connection: Mutex::new(Some(connection)), shards })
     }
 
@@ -55,35 +85,45 @@ impl SqliteStore {
     fn run<T>(
         &self,
         shard: usize,
-        work: impl FnOnce(&Connection, i64) -> Result<T, Failure>,
+        work: impl FnOnce(&Connection, i64) -> Outcome<T>,
     ) -> Result<T, StoreError> {
         if shard >= self.shards {
             return Err(StoreError::Unknown);
         }
-        let mut guard: MutexGuard<'_, _> = self.connection.lock().unwrap_or_else(|e| e.into_inner());
-        let connection = guard.as_mut().ok_or(StoreError::Closed)?;
-        let transaction = connection.transaction().map_err(error)?;
-        let done = work(&transaction, shard as i64).map_err(|failure| failure.0)?;
-        transaction.commit().map_err(error)?;
+        let mut connection = self.connection.lock().unwrap_or_else(|e| e.into_inner());
+        let connection = connection.as_mut().ok_or(StoreError::Closed)?;
+        let transaction = connection.transaction().map_err(store_error)?;
+        let done = work(&transaction, shard as i64).map_err(store_error)?;
+        transaction.commit().map_err(store_error)?;
         Ok(done)
     }
 
-    /// Fills `into` with the rows of a query: sequence, bytes and the number to go on behind.
     fn fill(
         &self,
-        shard: usize,
-        query: &str,
-        [part, from, to]: [i64; 3],
+        (shard, part): (usize, i64),
+        wanted: Range<u64>,
         max_bytes: usize,
         into: &mut Records,
     ) -> Result<(), StoreError> {
         self.run(shard, |db, shard| {
+            into.clear();
+            let found = extent(db, shard, part)?.or((part == LOG).then_some(0..0));
+            let Some(Range { start: low, end }) = found else { return refuse(StoreError::Unknown) };
+            if wanted.start < low {
+                return refuse(StoreError::Expired { low });
+            }
+            let end = wanted.end.min(end).max(wanted.start);
+            let query = if part == LOG { READ } else { READ_PARTITION };
             let mut statement = db.prepare_cached(query)?;
-            let mut rows = statement.query(params![shard, part, from, to])?;
+            let mut rows = statement.query([shard, part, wanted.start as i64, end as i64])?;
             let mut taken = 0;
+            // If there is none, all of them have expired.
+            into.set_next(end);
             while let Some(row) = rows.next()?.filter(|_| taken == 0 || taken < max_bytes) {
-                let bytes = row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?;
-                let record = StoredRecord::new(bytes).ok_or(StoreError::InvalidGroup("damaged"))?;
+                let bytes = row.get_ref(1)?.as_blob()?;
+                let Some(record) = StoredRecord::new(bytes) else {
+                    return refuse(StoreError::InvalidGroup("what is stored is no record"));
+                };
                 into.push(row.get::<_, i64>(0)? as u64, record);
                 into.set_next(row.get::<_, i64>(2)? as u64 + 1);
                 taken += bytes.len();
@@ -93,35 +133,6 @@ impl SqliteStore {
     }
 }
 
-/// So that `?` takes both kinds of errors.
-struct Failure(StoreError);
-
-impl From<rusqlite::Error> for Failure {
-    fn from(from: rusqlite::Error) -> Self {
-        Self(error(from))
-    }
-}
-
-impl From<StoreError> for Failure {
-    fn from(error: StoreError) -> Self {
-        Self(error)
-    }
-}
-
-fn number(db: &Connection, query: &str, of: [i64; 2]) -> rusqlite::Result<Option<u64>> {
-    let found: Option<Option<i64>> = db.prepare_cached(query)?.query_row(of, |row| row.get(0)).optional()?;
-    Ok(found.flatten().map(|found| found as u64))
-}
-
-fn bounds(db: &Connection, shard: i64) -> rusqlite::Result<Bounds> {
-    let end = number(db, "SELECT next FROM ends WHERE shard = ?1 AND ?2 = 0", [shard, 0])?.unwrap_or(0);
-    let low = number(db, "SELECT min(sequence) FROM record WHERE shard = ?1 AND ?2 = 0", [shard, 0])?;
-    Ok(Bounds { low: low.unwrap_or(end), end, durable: end, first_offset: 0 })
-}
-
-const NEXT: &str = "SELECT next FROM part WHERE shard = ?1 AND part = ?2";
-const LOW: &str = "SELECT min(offset) FROM record WHERE shard = ?1 AND part = ?2";
-
 impl MessageStore for SqliteStore {
     fn shards(&self) -> usize {
         self.shards
@@ -129,150 +140,113 @@ impl MessageStore for SqliteStore {
 
     fn append(&self, shard: usize, group: &Group<'_>) -> Result<(), StoreError> {
         self.run(shard, |db, shard| {
-            let mut sequence = bounds(db, shard)?.end;
+            let mut sequence = extent(db, shard, LOG)?.map_or(0, |log| log.end);
+            let refused = |why| refuse(StoreError::InvalidGroup(why));
             if group.base_sequence != sequence {
-                return Err(StoreError::InvalidGroup("it does not begin where the log ends").into());
+                return refused("it does not begin where the log ends");
             }
-            for part in group.parts {
-                for record in StoredRecord::all(part) {
-                    let record = record.ok_or(StoreError::InvalidGroup("not a whole record"))?;
-                    let (part, offset) = (i64::from(record.partition()), record.offset());
-                    let next = number(db, NEXT, [shard, part])?;
-                    if next.is_some_and(|next| next != offset) || record.sequence_low() != sequence as u32 {
-                        return Err(StoreError::InvalidGroup("a record does not follow").into());
-                    }
-                    db.prepare_cached("INSERT INTO record VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?.execute(
-                        params![shard, sequence as i64, part, offset as i64, record.published_us() as i64, record.bytes()],
-                    )?;
-                    db.prepare_cached("INSERT OR REPLACE INTO part VALUES (?1, ?2, ?3)")?
-                        .execute([shard, part, offset as i64 + 1])?;
-                    sequence += 1;
+            let insert = "INSERT INTO record VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+            let mut insert = db.prepare_cached(insert)?;
+            for record in group.parts.iter().flat_map(|part| StoredRecord::all(part)) {
+                let Some(record) = record else { return refused("it is not made of records") };
+                let (part, offset) = (i64::from(record.partition()), record.offset());
+                let follows = extent(db, shard, part)?.is_none_or(|of| of.end == offset);
+                if !follows || record.sequence_low() != sequence as u32 {
+                    return refused("a record does not follow");
                 }
+                let (at, us) = (sequence as i64, record.published_us() as i64);
+                insert.execute(params![shard, at, part, offset as i64, us, record.bytes()])?;
+                set_next(db, shard, part, offset + 1)?;
+                sequence += 1;
             }
-            db.prepare_cached("INSERT OR REPLACE INTO ends VALUES (?1, ?2)")?.execute([shard, sequence as i64])?;
-            Ok(())
+            set_next(db, shard, LOG, sequence)
         })
     }
 
-    fn commit(&self, shard: usize, _upto: u64) -> Result<(), StoreError> {
-        self.bounds(shard).map(drop)
+    fn commit(&self, shard: usize, upto: u64) -> Result<(), StoreError> {
+        self.sync(shard, upto).map(drop)
     }
 
     fn sync(&self, shard: usize, _upto: u64) -> Result<u64, StoreError> {
-        self.bounds(shard).map(|bounds| bounds.durable)
+        Ok(self.bounds(shard)?.durable)
     }
 
     fn bounds(&self, shard: usize) -> Result<Bounds, StoreError> {
-        self.run(shard, |db, shard| Ok(bounds(db, shard)?))
+        let log = self.run(shard, |db, shard| extent(db, shard, LOG))?.unwrap_or(0..0);
+        Ok(Bounds { low: log.start, end: log.end, durable: log.end, first_offset: 0 })
     }
 
     fn partitions(&self, shard: usize) -> Result<Vec<PartitionBounds>, StoreError> {
         self.run(shard, |db, shard| {
-            let mut statement = db.prepare_cached("SELECT part, next FROM part WHERE shard = ?1")?;
-            let rows = statement.query_map([shard], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?)))?;
-            rows.map(|row| {
-                let (partition, next): (u32, i64) = row?;
-                let low = number(db, LOW, [shard, i64::from(partition)])?;
-                Ok(PartitionBounds { partition, low: low.unwrap_or(next as u64), next: next as u64 })
-            })
-            .collect()
+            let mut statement = db.prepare_cached(&format!("{EXTENT} AND part <> -1"))?;
+            let rows = statement.query_map([shard], |row| {
+                let (next, low): (i64, Option<i64>) = (row.get(0)?, row.get(1)?);
+                let (low, next) = (low.unwrap_or(next) as u64, next as u64);
+                Ok(PartitionBounds { partition: row.get(2)?, low, next })
+            });
+            rows?.collect()
         })
     }
 
-    fn read(&self, shard: usize, wanted: Range<u64>, max_bytes: usize, into: &mut Records) -> Result<(), StoreError> {
-        let Bounds { low, end, .. } = self.bounds(shard)?;
-        into.clear();
-        into.set_next(wanted.start);
-        if wanted.start < low {
-            return Err(StoreError::Expired { low });
-        }
-        let query = "SELECT sequence, bytes, sequence FROM record
-            WHERE shard = ?1 AND ?2 = 0 AND sequence >= ?3 AND sequence < ?4 ORDER BY sequence";
-        let to = wanted.end.min(end);
-        self.fill(shard, query, [0, wanted.start as i64, to as i64], max_bytes, into)?;
-        if into.is_empty() {
-            into.set_next(to.max(wanted.start));
-        }
-        Ok(())
+    fn read(
+        &self,
+        shard: usize,
+        wanted: Range<u64>,
+        max_bytes: usize,
+        into: &mut Records,
+    ) -> Result<(), StoreError> {
+        self.fill((shard, LOG), wanted, max_bytes, into)
     }
 
-    fn read_partition(&self, shard: usize, partition: u32, wanted: Range<u64>, max_bytes: usize, into: &mut Records) -> Result<(), StoreError> {
-        let part = i64::from(partition);
-        let (low, next) = self.run(shard, |db, shard| Ok((number(db, LOW, [shard, part])?, number(db, NEXT, [shard, part])?)))?;
-        let low = low.or(next).ok_or(StoreError::Unknown)?;
-        into.clear();
-        into.set_next(wanted.start);
-        if wanted.start < low {
-            return Err(StoreError::Expired { low });
-        }
-        let query = "SELECT sequence, bytes, offset FROM record
-            WHERE shard = ?1 AND part = ?2 AND offset >= ?3 AND offset < ?4 ORDER BY offset";
-        let to = wanted.end.min(i64::MAX as u64);
-        self.fill(shard, query, [part, wanted.start as i64, to as i64], max_bytes, into)
+    fn read_partition(
+        &self,
+        shard: usize,
+        partition: u32,
+        wanted: Range<u64>,
+        max_bytes: usize,
+        into: &mut Records,
+    ) -> Result<(), StoreError> {
+        self.fill((shard, partition.into()), wanted, max_bytes, into)
     }
 
     fn sequence_at(&self, shard: usize, time_us: u64) -> Result<u64, StoreError> {
-        self.run(shard, |db, shard| {
-            let first = "SELECT min(sequence) FROM record WHERE shard = ?1 AND us >= ?2";
-            Ok(number(db, first, [shard, time_us as i64])?.unwrap_or(bounds(db, shard)?.end))
-        })
+        let found = "SELECT coalesce(
+            (SELECT min(sequence) FROM record WHERE shard = ?1 AND us >= ?2),
+            (SELECT next FROM ends WHERE shard = ?1 AND part = -1), 0)";
+        let of = |shard| [shard, time_us as i64];
+        self.run(shard, |db, shard| db.query_row(found, of(shard), |row| row.get::<_, i64>(0)))
+            .map(|found| found as u64)
     }
 
-    fn retain(&self, shard: usize, now_us: u64, retention: &dyn Fn(u32) -> Retention) -> Result<Retained, StoreError> {
-        let (mut lows, mut removed_bytes) = (vec![], 0);
-        for PartitionBounds { partition, low, next } in self.partitions(shard)? {
+    fn retain(
+        &self,
+        shard: usize,
+        now_us: u64,
+        retention: &dyn Fn(u32) -> Retention,
+    ) -> Result<Retained, StoreError> {
+        let mut done = Retained::default();
+        for PartitionBounds { partition, low, .. } in self.partitions(shard)? {
             let Retention { max_age_us, max_bytes } = retention(partition);
-            let too_old = max_age_us.map_or(-1, |age| now_us.saturating_sub(age) as i64);
+            let oldest_us = max_age_us.map(|age| now_us.saturating_sub(age) as i64);
+            let max_bytes = max_bytes.map(|bytes| bytes as i64);
             let (kept, removed) = self.run(shard, |db, shard| {
-                // Newest first: what is behind the limit, and the first old one, go with all before.
-                let mut statement = db.prepare_cached("SELECT offset, length(bytes), us FROM record WHERE shard = ?1 AND part = ?2 ORDER BY offset DESC")?;
-                let mut rows = statement.query([shard, i64::from(partition)])?;
-                let (mut kept, mut bytes) = (next, 0);
-                while let Some(row) = rows.next()? {
-                    if row.get::<_, i64>(2)? <= too_old || max_bytes.is_some_and(|max| bytes >= max) {
-                        break;
-                    }
-                    bytes += row.get::<_, i64>(1)? as u64;
-                    kept = row.get::<_, i64>(0)? as u64;
-                }
-                let of = params![shard, partition, kept as i64];
-                let sum = "SELECT total(length(bytes)) FROM record WHERE shard = ?1 AND part = ?2 AND offset < ?3";
-                let removed: f64 = db.query_row(sum, of, |row| row.get(0))?;
-                db.execute("DELETE FROM record WHERE shard = ?1 AND part = ?2 AND offset < ?3", of)?;
-                Ok((kept, removed as u64))
+                let mut expire = db.prepare_cached(EXPIRE)?;
+                let of = params![shard, partition, oldest_us, max_bytes];
+                let gone = expire.query_map(of, |row| Ok((row.get(0)?, row.get(1)?)))?;
+                gone.into_iter().try_fold((low, 0), |(kept, removed), row| {
+                    let (offset, len): (i64, i64) = row?;
+                    Ok((kept.max(offset as u64 + 1), removed + len as u64))
+                })
             })?;
-            removed_bytes += removed;
-            if kept > low {
-                lows.push((partition, kept));
-            }
+            done.removed_bytes += removed;
+            done.lows.extend((kept > low).then_some((partition, kept)));
         }
-        lows.sort_unstable();
-        Ok(Retained { low: self.bounds(shard)?.low, removed_bytes, lows })
+        done.lows.sort_unstable();
+        Ok(Retained { low: self.bounds(shard)?.low, ..done })
     }
 
     fn close(&self) -> Result<(), StoreError> {
         let closed = self.connection.lock().unwrap_or_else(|e| e.into_inner()).take();
-        closed.map_or(Ok(()), |connection| connection.close().map_err(|(_, why)| error(why)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use slipring::store::conformance;
-
-    #[test]
-    fn it_conforms() {
-        let dirs: Vec<_> = (0..conformance::CHECKS.len()).map(|_| tempfile::tempdir().unwrap()).collect();
-        for (dir, (name, check)) in dirs.iter().zip(conformance::CHECKS) {
-            println!("conformance: {name}");
-            check(&|| Box::new(SqliteStore::open(&dir.path().join("messages.db"), 2).unwrap()));
-        }
-    }
-
-    #[test]
-    fn it_is_there_again() {
-        let dir = tempfile::tempdir().unwrap();
-        conformance::run_durable(&|| Box::new(SqliteStore::open(&dir.path().join("messages.db"), 2).unwrap()));
+        closed.map_or(Ok(()), |closed| closed.close().map_err(|(_, why)| store_error(why)))
     }
 }

@@ -102,7 +102,8 @@ fn a_log_that_refuses_keeps_what_the_ring_does_not_hold() {
     check(2, || {
         let world = Arc::new(World::new(2 * CHUNK_BYTES, true));
         let mut consumer = world.subscribe_at_least_once(1, 1);
-        (0..2).for_each(|_| _ = world.publish(WHOLE_CHUNK));
+        (0..2).for_each(|_| assert_ne!(world.publish(WHOLE_CHUNK), Published::Full));
+        assert_eq!(world.publish(WHOLE_CHUNK), Published::Full, "for what is in the ring");
         let theirs = Arc::clone(&world);
         let publisher = thread::spawn(move || {
             (0..2).filter(|_| theirs.publish(WHOLE_CHUNK) != Published::Full).count() as u64
