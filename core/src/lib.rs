@@ -78,6 +78,7 @@ mod leaf;
 mod lease;
 mod leaves;
 mod ledger;
+mod ledgers;
 #[cfg(not(slipring_loom))]
 mod letters;
 mod log;
@@ -123,9 +124,12 @@ pub mod store;
 mod subscribe;
 #[cfg(not(slipring_loom))]
 mod subscription;
+#[cfg_attr(slipring_loom, path = "suspects_none.rs")]
+mod suspects;
 mod sync;
 mod table;
 mod tally;
+mod terms;
 mod threads;
 #[cfg(not(slipring_loom))]
 mod ticket;
@@ -201,7 +205,7 @@ pub mod internals {
     pub use crate::fs::*;
     pub use crate::interest::{is_inside_filter, refusing_calls};
     pub use crate::kind::{ErrorKind, Kind};
-    pub use crate::ledger::{Grant, Ledger, Stale};
+    pub use crate::ledger::{Grant, Ledger, Position, Stale};
     pub use crate::log::{Log, LogWriter};
     #[cfg(slipring_loom)]
     pub use crate::model::*;

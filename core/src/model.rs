@@ -5,11 +5,12 @@
 #![expect(unsafe_code, reason = "records behind tokens")]
 
 use crate::acked::Acked;
-use crate::acks::{Acks, Terms};
+use crate::acks::Acks;
 use crate::around::AroundWaits;
 use crate::chunk::Pool;
 use crate::clock::{Clock, TestClock};
 use crate::config::{DeliveryMode, Limits, Overflow, WhenFull};
+use crate::dead_letter::DeadLetterTopic;
 use crate::error::PublishError;
 use crate::handled::Handled;
 use crate::inbox::{Inbox, InboxState, Queue};
@@ -23,6 +24,7 @@ use crate::publisher::{Alarms, Engine, Generation};
 use crate::shard::{Appended, Partition, Routes, Shard, Stop, Waits};
 use crate::snapshot::Snapshot;
 use crate::sync::{Arc, Ordering, PlainArc, current_thread, epoch, park, watched};
+use crate::terms::Terms;
 use crate::topic::Pattern;
 use crate::wait::Waiter;
 use std::time::Duration;
@@ -197,13 +199,12 @@ impl World {
     pub fn subscribe_acked(&self, id: u64, capacity: usize, handles: bool) -> AckedConsumer {
         let consumer = self.subscribe_at_least_once(id, capacity);
         let terms = Terms { is_durable: handles, ..Terms::default() };
-        let nowhere = || Err(PublishError::Closed);
-        let acks = Acks::new(
-            Arc::clone(&consumer.inbox),
-            Arc::clone(&self.engine),
-            terms,
-            Arc::from_std(PlainArc::new(nowhere)),
-        );
+        let dead_letters = DeadLetterTopic {
+            name: Arc::from_std("nowhere".into()),
+            open: Arc::from_std(PlainArc::new(|| Err(PublishError::Closed))),
+        };
+        let acks =
+            Acks::new(Arc::clone(&consumer.inbox), Arc::clone(&self.engine), terms, dead_letters);
         AckedConsumer { consumer, acked: Acked::new(PlainArc::new(acks), handles), last: None }
     }
 
@@ -467,7 +468,7 @@ impl Settler {
 
     /// The position in the partition below which everything is settled, as a durable store notes it.
     pub fn settled_below(&self) -> u64 {
-        let positions = self.0.positions().expect("no other inbox goes on");
+        let positions = self.0.changes().expect("no other inbox goes on");
         positions[0].as_ref().map_or(0, |position| position.floor.saturating_sub(FIRST_SEQUENCE))
     }
 
