@@ -76,6 +76,14 @@ const STEPS: &[Step] = &[
     step("clippy", Some(&CLIPPY), |_| {
         cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"])
     }),
+    // With its peers, some of which take minutes to build, this is for who compares.
+    step("check benches/compare", None, |_| {
+        let compare = ["--manifest-path", "benches/compare/Cargo.toml"];
+        cargo(
+            &[&["check"], &compare[..], &["--no-default-features", "--features", "slipring"]]
+                .concat(),
+        )
+    }),
     step("tests and doc tests", None, tests),
     step("long contracts", None, |_| long()),
     step("store: sweeps", None, |_| store::sweep()),

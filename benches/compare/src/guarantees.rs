@@ -1,7 +1,7 @@
 //! F: what it costs that nothing is lost. A message is delivered until it is settled.
 
 use crate::harness::{PAYLOAD, Plan, figure, in_turns, rate};
-use crate::latency::{Entrant, measure};
+use crate::quantiles::{Entrant, measure};
 use crate::report::{self, Bars};
 use crate::side::Side;
 

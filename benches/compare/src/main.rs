@@ -30,6 +30,7 @@ mod ours;
 #[cfg(feature = "peers")]
 mod patterns;
 mod peers;
+mod quantiles;
 mod report;
 #[cfg(feature = "peers")]
 mod routing;
