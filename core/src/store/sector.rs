@@ -1,6 +1,6 @@
 //! Writing so that of a sector no two halves of a batch exist that came with different calls.
 //!
-//! What tells a torn write from damage are words that are zero still (see `scan` and `cursor_file`).
+//! What tells a torn write from damage are words that are zero still (see `scan`).
 //! That holds as long as the bytes of a batch come into a sector with one call. If a call takes only
 //! a part, and another the rest, the disk may tear the sector between what it was after the first
 //! call and after the second: then zeros are left in the midst of it, or only some bytes of a word
