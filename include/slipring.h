@@ -603,8 +603,9 @@ typedef struct slipring_subscription_options {
     // A subscription that has a name and delivers at least once lives as long as the broker, or its
     // directory: when its handle is freed it goes on without a consumer, and the next that
     // subscribes under the name gets all that was published in between, as far as it is retained,
-    // and all that was not settled. It keeps the filter and the other settings that it was made
-    // with, and goes on where it was, whatever start is asked for.
+    // and all that was not settled. It goes on where it was, whatever start is asked for, and keeps
+    // the filter and the other settings that it was made with: to ask for another value is refused
+    // with EINUSE, but a default asks for nothing.
     const char *name;
     // Its length.
     size_t name_len;
@@ -674,7 +675,8 @@ typedef struct slipring_close_report {
     // Messages that were queued for handlers and not handled in time. They are lost, but those of a
     // named subscription in a directory, which come when that is opened again.
     uint64_t unhandled;
-    // Messages that are queued for subscriptions that are pulled. They can still be received.
+    // Messages that are queued for subscriptions that are pulled. They can still be received, but
+    // those of a named subscription in a directory, which come when that is opened again.
     uint64_t unreceived;
     // 1 if a handler was still running. It runs to its end, and is then not called again.
     uint32_t handler_running;
@@ -928,7 +930,9 @@ slipring_status slipring_broker_flush(const struct slipring_broker *broker);
 
 // Closes the broker: stops intake, gives handlers `deadline_ns` to handle what is queued, and
 // stops all threads. Publishers and consumers that wait wake with CLOSED; what is queued for
-// subscriptions that are pulled can still be received. `report` may be NULL.
+// subscriptions that are pulled can still be received. A named subscription in a directory hands
+// nothing over any more and refuses acknowledgements with CLOSED: what it has not settled comes when
+// that is opened again. `report` may be NULL.
 //
 // May be called from inside a handler, which then is not waited for. Closing again does nothing,
 // and neither does closing from inside a filter function. Errors: EINVAL. Waits for handlers.
@@ -1254,7 +1258,8 @@ void slipring_kept_free(struct slipring_kept **kept);
 // All of them are tried. `outcomes` may be NULL, or has room for as many, and gets what became of
 // each, whatever is returned for all; only an array that cannot be is refused before that. OK if all
 // were settled. Otherwise the last failure, or STALE if leases were over and nothing worse: that is
-// harmless. Errors: EINVAL, ENOTLEASED, EFILTERING, EFORKED. Does not wait.
+// harmless. CLOSED in a directory whose broker has closed: nobody could note it any more. Errors:
+// EINVAL, ENOTLEASED, EFILTERING, EFORKED. Does not wait.
 slipring_status slipring_ack(const struct slipring_message *messages,
                              size_t messages_len,
                              slipring_status *outcomes);

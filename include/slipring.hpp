@@ -1061,8 +1061,8 @@ class SubscriptionOptions {
     // A subscription that has a name and delivers at least once lives as long as the broker, or its
     // directory: when it is destroyed it goes on without a consumer, and the next that subscribes
     // under the name gets all that was published in between, as far as memory retains it, and all
-    // that was not settled. It keeps the filter and the other settings that it was made with, and
-    // goes on where it was.
+    // that was not settled. It goes on where it was, and keeps the filter and the other settings that
+    // it was made with: to ask for another value is refused, but a default asks for nothing.
     SubscriptionOptions &name(std::string_view text) {
         name_ = std::string(text);
         return *this;
@@ -2139,8 +2139,9 @@ class Broker {
 
     // Closes the broker: stops intake, gives handlers so long to handle what is queued, and stops
     // all threads. Publishers and consumers that wait wake with Status::closed; what is queued for
-    // subscriptions that are pulled can still be received. Closing again does nothing. May be
-    // called from inside a handler, which then is not waited for.
+    // subscriptions that are pulled can still be received. A named subscription in a directory hands
+    // nothing over any more and refuses acknowledgements with Status::closed. Closing again does
+    // nothing. May be called from inside a handler, which then is not waited for.
     CloseReport close(Nanoseconds deadline = Nanoseconds::zero()) const noexcept {
         CloseReport report = {};
         slipring_broker_close(handle_.get(), detail::ns(deadline), &report);

@@ -9,7 +9,7 @@ use crate::lease::{AckId, Leased};
 use crate::ledger::Grant;
 use crate::message::{Context, Message, Record};
 use crate::publisher::Engine;
-use crate::sync::{Arc, Ordering};
+use crate::sync::{Ordering, PlainArc as Arc};
 
 /// See the module's head.
 #[derive(Debug)]
@@ -54,6 +54,11 @@ impl Acked {
         self.leases[..self.used].last()
     }
 
+    /// Whether what was taken last goes to the consumer alone.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.last().is_some_and(|lease| self.acks.suspects(lease.id))
+    }
+
     fn note(&mut self, id: AckId, attempt: u32) {
         if let Some(lease) = self.leases.get_mut(self.used) {
             (lease.id, lease.attempt) = (id, attempt);
@@ -78,7 +83,7 @@ impl Acked {
             if self.run.is_some_and(|run| run.shard != shard) {
                 self.end_run();
             }
-            self.quiet = self.quiet || self.acks.is_quiet();
+            self.quiet = self.quiet || self.acks.is_carefree();
         }
         if !self.quiet
             && let Some(next) = self.next_due(engine, lane, reader, shard)
@@ -87,6 +92,11 @@ impl Acked {
         }
         loop {
             let next = lane.next(reader, 1, &inbox.interest, &engine.context);
+            if let Next::Lagged(_) = next {
+                // Whatever comes of the process, that is not delivered any more.
+                self.end_run();
+                self.acks.pass(shard, lane.passed(reader));
+            }
             let Next::Record(address) = next else { return next };
             lane.release(reader);
             let message = Lane::message(reader, address, &engine.context);
@@ -114,8 +124,8 @@ impl Acked {
         shard: usize,
     ) -> Option<Next> {
         loop {
-            let (id, grant) = match self.acks.due(shard, self.handles) {
-                Due::Again(id, grant) => (id, grant),
+            let (id, grant, asks_key) = match self.acks.due(shard, self.handles) {
+                Due::Again { id, grant, asks_key } => (id, grant, asks_key),
                 Due::Lost(lost) => return Some(Next::Lagged(lost)),
                 Due::Full => return Some(Next::Empty),
                 Due::Fresh => return None,
@@ -137,11 +147,18 @@ impl Acked {
             let message = Lane::message(reader, address, &engine.context);
             if is_deleted(&message, &engine.context) {
                 self.acks.settle(shard, grant.sequence);
+            } else if message.record.has_expired(&engine.context) {
+                if self.acks.lose(shard, grant.sequence) {
+                    return Some(Next::Lagged(1));
+                }
+            } else if asks_key && !self.acks.tell_key(shard, grant, message.record) {
+                // It comes when the earlier one of its key is settled.
             } else if grant.attempt > self.acks.terms.max_attempts {
                 let attempts = grant.attempt - 1;
                 let reason = format!("not acknowledged in {attempts} attempts");
                 self.acks.bury_or_retry(shard, Grant { attempt: attempts, ..grant }, &reason);
             } else {
+                self.acks.begin_again(shard, grant);
                 self.note(id, grant.attempt);
                 return Some(Next::Record(address));
             }

@@ -5,30 +5,26 @@
 //! dead letter is stored between two uses of the lock, while its message is leased to nobody but
 //! whoever stores it.
 
-use crate::backing::{Recall, Recalled};
 use crate::backoff::Backoff;
-use crate::clock::whole_ms;
-use crate::config::DEFAULT_OUTSTANDING;
-use crate::dead_letter::{self, Source};
-use crate::error::{AckError, PublishError, StoreFault};
+use crate::dead_letter::{self, DeadLetterTopic, Source};
+use crate::error::{AckError, StoreFault};
 use crate::handled::Handled;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::is_inside_filter;
 use crate::lane::Lane;
 use crate::lease::{AckId, Settle};
 use crate::ledger::{Grant, Ledger, Position, Stale};
+use crate::ledgers::Ledgers;
 use crate::message::Record;
 use crate::outage::Outage;
-use crate::publisher::{Engine, Topic, stable_hash};
-use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::publisher::{Engine, stable_hash};
+use crate::suspects::Suspects;
+use crate::sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::tally::AckFigures;
+use crate::terms::{LEASE_MAX, LEASE_MIN, Terms, in_range};
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 use std::time::Duration;
-
-/// The least and the most that a lease can be given for.
-pub(crate) const LEASE_MIN: Duration = Duration::from_millis(10);
-/// See [`LEASE_MIN`].
-pub(crate) const LEASE_MAX: Duration = Duration::from_secs(600);
 
 /// How long a message that cannot be read waits for another attempt at that.
 const UNREADABLE: Duration = Duration::from_secs(1);
@@ -36,51 +32,21 @@ const UNREADABLE: Duration = Duration::from_secs(1);
 /// Inboxes that a subscription can have had in one process before their numbers come again.
 const INCARNATIONS: u16 = 64;
 
-/// How far the messages that are taken may be ahead of the first one that is not settled.
-const WINDOW: u64 = 1 << 23;
-
 /// A lease that does not end: what a handler has is not given to anybody else.
 const FOR_EVER: Duration = Duration::MAX;
-
-/// How messages are delivered again.
-#[derive(Debug, Clone)]
-pub(crate) struct Terms {
-    pub(crate) visibility: Duration,
-    pub(crate) max_attempts: u32,
-    pub(crate) backoff: Backoff,
-    pub(crate) max_outstanding: usize,
-    /// Whether later messages of an ordering key wait for one that has failed.
-    pub(crate) keys_wait: bool,
-    /// Whether what is settled outlives the process.
-    pub(crate) is_durable: bool,
-}
-
-impl Default for Terms {
-    fn default() -> Self {
-        Self {
-            visibility: Duration::from_secs(10),
-            max_attempts: 5,
-            backoff: Backoff::default(),
-            max_outstanding: DEFAULT_OUTSTANDING,
-            keys_wait: true,
-            is_durable: false,
-        }
-    }
-}
-
-/// The topic for dead letters, created if need be.
-pub(crate) type DeadLetterTopic = dyn Fn() -> Result<Topic, PublishError> + Send + Sync;
 
 /// See the module's head.
 pub(crate) struct Acks {
     pub(crate) inbox: Arc<Inbox>,
     engine: Arc<Engine>,
     pub(crate) terms: Terms,
-    pub(crate) dead_letters: Arc<DeadLetterTopic>,
-    state: Mutex<State>,
+    pub(crate) dead_letters: DeadLetterTopic,
+    state: Mutex<Ledgers>,
     /// How far a handler has come with a run of messages that the ledger does not know of yet: the
     /// shard above [`RUN_SHARD`], and the sequence behind the last one. 0 if there is no such run.
     run: AtomicU64,
+    /// Whether some of what comes may be suspects.
+    has_suspects: AtomicBool,
     pub(crate) figures: AckFigures,
     /// While dead letters cannot be stored.
     burying: Outage,
@@ -89,37 +55,9 @@ pub(crate) struct Acks {
 /// The bits of a run's sequence; those above are its shard.
 const RUN_SHARD: u32 = 56;
 
-/// Counted by whoever does it.
-#[derive(Debug, Default)]
-pub(crate) struct AckFigures {
-    pub(crate) acked: AtomicU64,
-    pub(crate) redelivered: AtomicU64,
-    pub(crate) dead_lettered: AtomicU64,
-    /// Expired from the log unsettled, after they had been delivered.
-    pub(crate) expired_leases: AtomicU64,
-}
-
 fn count(figure: &AtomicU64, count: u64) {
     // Relaxed: a figure that orders nothing.
     figure.fetch_add(count, Ordering::Relaxed);
-}
-
-#[derive(Debug)]
-struct State {
-    /// By shard, from the first message on.
-    ledgers: Box<[Option<Ledger>]>,
-    /// Tells the present ack ids from those of earlier inboxes.
-    incarnation: u16,
-    /// Another inbox goes on.
-    is_over: bool,
-    /// What is settled, or how often something was delivered, since that was last asked.
-    has_changed: bool,
-    /// Nothing could be delivered once before something was settled.
-    was_full: bool,
-    /// The alarm that is set.
-    alarm: Option<Duration>,
-    /// For jitter: the state of a generator that nobody needs to be unable to guess.
-    random: u64,
 }
 
 impl fmt::Debug for Acks {
@@ -131,8 +69,8 @@ impl fmt::Debug for Acks {
 /// What a consumer is to do next about what it has taken before.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Due {
-    /// Deliver this again.
-    Again(AckId, Grant),
+    /// Deliver this again; with `asks_key`, if its [key](Acks::tell_key) allows that.
+    Again { id: AckId, grant: Grant, asks_key: bool },
     /// Tell that so many expired unsettled.
     Lost(u64),
     /// Take one that was not taken before.
@@ -146,33 +84,40 @@ impl Acks {
         inbox: Arc<Inbox>,
         engine: Arc<Engine>,
         terms: Terms,
-        dead_letters: Arc<DeadLetterTopic>,
+        dead_letters: DeadLetterTopic,
     ) -> Self {
-        let state = State {
-            ledgers: (0..engine.shards.len()).map(|_| None).collect(),
+        let state = Ledgers {
+            by_shard: (0..engine.shards.len()).map(|_| None).collect(),
             incarnation: 0,
             is_over: false,
+            is_sealed: false,
             has_changed: false,
+            suspects: None,
             was_full: false,
             alarm: None,
             random: inbox.id.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ engine.context.store | 1,
         };
         let (state, figures) = (Mutex::new(state), AckFigures::default());
+        let (run, has_suspects) = (AtomicU64::new(0), AtomicBool::new(false));
         let burying = Outage::default();
-        Self { inbox, engine, terms, dead_letters, state, run: AtomicU64::new(0), figures, burying }
+        Self { inbox, engine, terms, dead_letters, state, run, has_suspects, figures, burying }
     }
 
     /// Those of the same subscription for its next inbox, after a [hand-over](Self::hand_over).
     /// Nothing is leased: what was is due. With `forget` nothing is unsettled either.
     pub(crate) fn succeed_to(&self, inbox: Arc<Inbox>, left: HandOver, forget: bool) -> Self {
-        let (engine, dead_letters) = (Arc::clone(&self.engine), Arc::clone(&self.dead_letters));
+        let (engine, dead_letters) = (Arc::clone(&self.engine), self.dead_letters.clone());
         let next = Self::new(inbox, engine, self.terms.clone(), dead_letters);
         {
             let mut state = next.lock();
             state.incarnation = left.incarnation.wrapping_add(1);
+            // What the one before has settled last may not be noted yet.
+            state.has_changed = true;
+            next.has_suspects.store(left.suspects.is_some(), Ordering::Relaxed);
+            state.suspects = left.suspects;
             if !forget {
-                state.ledgers = left.ledgers;
-                state.ledgers.iter_mut().flatten().for_each(Ledger::expire_all);
+                state.by_shard = left.ledgers;
+                state.by_shard.iter_mut().flatten().for_each(Ledger::expire_all);
             }
         }
         next
@@ -181,14 +126,14 @@ impl Acks {
     /// Shows the shards what is unsettled, when they know the inbox.
     pub(crate) fn note_unsettled(&self) {
         let state = self.lock();
-        for (shard, ledger) in state.ledgers.iter().enumerate() {
+        for (shard, ledger) in state.by_shard.iter().enumerate() {
             if let (Some(lane), Some(ledger)) = (self.inbox.lane(shard), ledger) {
                 lane.note_unsettled(ledger.oldest());
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Ledgers> {
         // No foreign code runs under this lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -197,11 +142,9 @@ impl Acks {
         self.engine.clock.now()
     }
 
-    /// What ack ids of an incarnation have in common: store, subscription, incarnation.
+    /// What ack ids of an incarnation have in common.
     fn epoch(&self, incarnation: u16) -> u64 {
-        const PART: u64 = (1 << 24) - 1;
-        let of_store = (self.engine.context.store & PART) << 40;
-        of_store | (self.inbox.number & PART) << 16 | u64::from(incarnation)
+        AckId::epoch_of(self.engine.context.store, self.inbox.number, incarnation)
     }
 
     /// The ordering key of `record`, as ledgers know it.
@@ -209,7 +152,7 @@ impl Acks {
         match record.key() {
             Some(key) if self.terms.keys_wait => {
                 let hash = stable_hash(key.as_bytes()) ^ u64::from(record.partition()) << 32;
-                ((hash ^ hash >> 32) as u32).max(1)
+                ((hash ^ hash >> 32) as u32).clamp(1, u32::MAX - 1)
             }
             _ => 0,
         }
@@ -220,13 +163,20 @@ impl Acks {
         let now = self.now();
         let until = self.lease_end(now, to_handler);
         let mut state = self.lock();
+        if state.is_sealed {
+            return Due::Full;
+        }
         let most = state.most_leased(shard, &self.terms);
-        if let (Some(ledger), Some(lane)) = (state.ledgers[shard].as_mut(), self.inbox.lane(shard))
+        if let (Some(ledger), Some(lane)) = (state.by_shard[shard].as_mut(), self.inbox.lane(shard))
             && let Some(due) = self.due_of(ledger, lane, now, until, most)
         {
             state.has_changed = true;
             return match due {
-                Ok(grant) => Due::Again(self.id(&state, shard, grant), grant),
+                Ok(grant) => {
+                    let ledger = state.by_shard[shard].as_ref();
+                    let asks_key = ledger.is_some_and(|ledger| ledger.asks_key(grant.sequence));
+                    Due::Again { id: self.id(&state, shard, grant), grant, asks_key }
+                }
                 Err(lost) => Due::Lost(lost),
             };
         }
@@ -290,7 +240,58 @@ impl Acks {
         let sequence = sequence_after(ledger.next(), record);
         let grant = ledger.lease(sequence, key, until);
         lane.note_unsettled(ledger.oldest());
-        grant.map(|grant| (self.id(&state, shard, grant), grant))
+        let grant = grant?;
+        let id = self.id(&state, shard, grant);
+        self.note_suspects(state, Some((shard, grant)));
+        Some((id, grant))
+    }
+
+    /// The message that was due is `record`. False if it must wait for an earlier one of its key.
+    pub(crate) fn tell_key(&self, shard: usize, grant: Grant, record: Record<'_>) -> bool {
+        let key = self.key(record);
+        let mut state = self.lock();
+        state.by_shard[shard].as_mut().is_some_and(|ledger| ledger.tell_key(grant, key))
+    }
+
+    /// A message that was due is about to be handed over.
+    pub(crate) fn begin_again(&self, shard: usize, grant: Grant) {
+        // Relaxed: as below.
+        if self.has_suspects.load(Ordering::Relaxed) {
+            self.note_suspects(self.lock(), Some((shard, grant)));
+        }
+    }
+
+    /// Notes the delivery that is about to be made, and what was settled, as far as it is of suspects.
+    #[inline]
+    fn note_suspects(&self, mut state: MutexGuard<'_, Ledgers>, delivery: Option<(usize, Grant)>) {
+        // Relaxed: changed with the lock.
+        if !self.has_suspects.load(Ordering::Relaxed) {
+            return;
+        }
+        let Some(suspects) = &mut state.suspects else { return };
+        let (notes, archive) = (suspects.take_notes(delivery), Arc::clone(&suspects.archive));
+        self.has_suspects.store(state.check_suspects(), Ordering::Relaxed);
+        drop(state);
+        if notes.is_empty() {
+            return;
+        }
+        // Nobody gives it another place meanwhile, to which this would not belong.
+        let _moving = archive.moving();
+        let number = self.inbox.number;
+        if !self.lock().is_over
+            && let Err(fault) = archive.note_at_once(number, notes)
+        {
+            // A directory that cannot be written to keeps nobody from what can be read.
+            tracing::warn!(subscription = number, %fault, "a suspect is not noted in time");
+        }
+    }
+
+    /// Whether a process may have died of the message that `id` names: then no other is handed over
+    /// together with it.
+    pub(crate) fn suspects(&self, id: AckId) -> bool {
+        let has = |suspects: &Suspects| suspects.has(usize::from(id.shard), id.sequence);
+        // Relaxed: as above.
+        self.has_suspects.load(Ordering::Relaxed) && self.lock().suspects.as_ref().is_some_and(has)
     }
 
     /// The consumer has found nothing more below `head` of `shard`.
@@ -301,13 +302,15 @@ impl Acks {
         }
     }
 
-    /// What is settled of each shard that something has come from; `None` if another inbox goes on.
-    pub(crate) fn positions(&self) -> Option<Vec<Option<Position>>> {
-        let state = self.lock();
+    /// What is settled of each shard that something has come from, with the attempts that have
+    /// changed since this was called before; `None` if another inbox goes on.
+    pub(crate) fn changes(&self) -> Option<Vec<Option<Position>>> {
+        let mut state = self.lock();
         if state.is_over {
             return None;
         }
-        let positions = state.ledgers.iter().map(|ledger| Some(ledger.as_ref()?.position()));
+        let positions =
+            state.by_shard.iter_mut().map(|ledger| ledger.as_mut().map(Ledger::changes));
         let mut positions: Vec<_> = positions.collect();
         // Acquire: what the handler has done for them comes before.
         let run = self.run.load(Ordering::Acquire);
@@ -316,6 +319,18 @@ impl Acks {
             position.floor = position.floor.max(run & ((1 << RUN_SHARD) - 1));
         }
         Some(positions)
+    }
+
+    /// What [`changes`](Self::changes) told of `shard` is not noted, or not all.
+    pub(crate) fn change_all(&self, shard: usize) {
+        let mut state = self.lock();
+        state.has_changed = true;
+        state.by_shard[shard].iter_mut().for_each(Ledger::change_all);
+    }
+
+    /// Nothing is handed over or settled from now on: it could not be noted.
+    pub(crate) fn seal(&self) {
+        self.lock().is_sealed = true;
     }
 
     /// A handler has succeeded with all from `shard` below `next` of a run that is told later.
@@ -327,32 +342,22 @@ impl Acks {
     }
 
     /// Goes on from `positions`, by shard, in the `epoch`-th process that has the subscription.
-    pub(crate) fn restore(&self, positions: Vec<Position>, epoch: u32) {
-        let ledgers = positions.into_iter().enumerate().map(|(shard, position)| {
-            let log = &self.engine.shards[shard].log;
-            let mut recalled = Recalled::default();
-            // As far as messages were taken before; a hint.
-            let end = log.low();
-            Some(Ledger::restored(position, |sequence| {
-                let Some(backing) = log.backing().filter(|_| self.terms.keys_wait) else {
-                    return 0;
-                };
-                match recalled.take(backing, sequence, end) {
-                    Ok(Recall::Record(record)) => self.key(record.record()),
-                    // It will be found missing, or unreadable, when it is delivered.
-                    _ => 0,
-                }
-            }))
-        });
+    /// Of the messages that are left, `suspects` are handed over with care.
+    pub(crate) fn restore(&self, positions: Vec<Position>, epoch: u32, suspects: Option<Suspects>) {
+        let keys_wait = self.terms.keys_wait;
+        let ledgers = positions.into_iter();
+        let ledgers = ledgers.map(|position| Some(Ledger::restored(position, keys_wait)));
         let ledgers = ledgers.collect();
         let mut state = self.lock();
-        state.ledgers = ledgers;
+        state.by_shard = ledgers;
+        state.suspects = suspects;
+        self.has_suspects.store(state.check_suspects(), Ordering::Relaxed);
         state.incarnation = (epoch as u16).wrapping_mul(INCARNATIONS);
     }
 
     /// Where to go on reading each shard, after a [`restore`](Self::restore).
     pub(crate) fn cursors(&self) -> Vec<u64> {
-        self.lock().ledgers.iter().map(|ledger| ledger.as_ref().map_or(0, Ledger::next)).collect()
+        self.lock().by_shard.iter().map(|ledger| ledger.as_ref().map_or(0, Ledger::next)).collect()
     }
 
     /// Whether something was settled since this was last asked.
@@ -391,7 +396,15 @@ impl Acks {
 
     /// Whether nothing is unsettled.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.lock().ledgers.iter().flatten().all(Ledger::is_quiet)
+        self.lock().is_quiet()
+    }
+
+    /// The same, and nobody need be asked about the message that comes next either.
+    pub(crate) fn is_carefree(&self) -> bool {
+        let mut state = self.lock();
+        // Relaxed: changed with the lock.
+        let has_suspects = self.has_suspects.load(Ordering::Relaxed) && state.check_suspects();
+        state.is_quiet() && !has_suspects
     }
 
     /// When something is due next.
@@ -419,11 +432,11 @@ impl Acks {
     /// Messages that were taken and are not settled.
     pub(crate) fn unsettled(&self) -> u64 {
         let state = self.lock();
-        state.ledgers.iter().flatten().map(|ledger| ledger.unsettled() as u64).sum()
+        state.by_shard.iter().flatten().map(|ledger| ledger.unsettled() as u64).sum()
     }
 
     /// The id of a lease on a message from `shard`.
-    fn id(&self, state: &State, shard: usize, grant: Grant) -> AckId {
+    fn id(&self, state: &Ledgers, shard: usize, grant: Grant) -> AckId {
         let Grant { sequence, generation, .. } = grant;
         let epoch = self.epoch(state.incarnation);
         AckId { epoch, sequence, generation, shard: shard as u16 }
@@ -431,7 +444,15 @@ impl Acks {
 
     /// The message of a lease is settled, whatever has become of the lease.
     pub(crate) fn settle(&self, shard: usize, sequence: u64) -> bool {
-        self.change(shard, |ledger| ledger.settle(sequence).then_some(()).ok_or(Stale)).is_ok()
+        let settled =
+            self.change(shard, |ledger| ledger.settle(sequence).then_some(()).ok_or(Stale));
+        // Relaxed: changed with the lock.
+        if settled.is_ok() && self.has_suspects.load(Ordering::Relaxed) {
+            let mut state = self.lock();
+            state.suspects.iter_mut().for_each(|suspects| suspects.settle(shard, sequence));
+            self.note_suspects(state, None);
+        }
+        settled.is_ok()
     }
 
     /// A message that was taken has expired. False if that was known.
@@ -493,7 +514,7 @@ impl Acks {
         };
         let subscription = dead_letter::subscription_name(&self.inbox);
         let source = Source { subscription: &subscription, attempts: grant.attempt, reason };
-        let store = || dead_letter::store(&(self.dead_letters)()?, &message.view(), source);
+        let store = || dead_letter::store(&(self.dead_letters.open)()?, &message.view(), source);
         self.engine.around_waits.run(store).map_err(AckError::DeadLetter)?;
         if self.burying.ends() {
             tracing::info!(subscription = self.inbox.number, "dead letters are stored again");
@@ -541,8 +562,11 @@ impl Acks {
         change: impl FnOnce(&mut Ledger) -> Result<(), Stale>,
     ) -> Result<(), AckError> {
         let mut state = self.lock();
+        if state.is_sealed {
+            return Err(AckError::Closed);
+        }
         let had_room = state.has_room(&self.terms);
-        let (Some(ledger), Some(lane)) = (state.ledgers[shard].as_mut(), self.inbox.lane(shard))
+        let (Some(ledger), Some(lane)) = (state.by_shard[shard].as_mut(), self.inbox.lane(shard))
         else {
             return Err(AckError::Stale);
         };
@@ -554,7 +578,7 @@ impl Acks {
 
     /// Something was settled or given back: wakes the consumer if there is room now where there was
     /// none before, or something is due.
-    fn changed(&self, mut state: MutexGuard<'_, State>, had_room: bool) {
+    fn changed(&self, mut state: MutexGuard<'_, Ledgers>, had_room: bool) {
         state.has_changed = true;
         let made_room = !had_room && state.has_room(&self.terms);
         drop(state);
@@ -580,9 +604,9 @@ impl Acks {
     /// incarnation is stale.
     fn check(&self, id: AckId) -> Result<(), AckError> {
         self.check_caller()?;
-        let (incarnation, is_over) = {
+        let (incarnation, is_over, is_sealed) = {
             let state = self.lock();
-            (state.incarnation, state.is_over)
+            (state.incarnation, state.is_over, state.is_sealed)
         };
         let ours = self.epoch(incarnation);
         if id.epoch >> 16 != ours >> 16 || usize::from(id.shard) >= self.engine.shards.len() {
@@ -590,6 +614,9 @@ impl Acks {
         }
         if is_over {
             return Err(AckError::Stale);
+        }
+        if is_sealed {
+            return Err(AckError::Closed);
         }
         if self.inbox.state() == InboxState::Ended {
             return Err(AckError::Ended);
@@ -603,7 +630,7 @@ impl Acks {
         let AckId { sequence, generation, .. } = id;
         let (now, shard) = (self.now(), usize::from(id.shard));
         let state = self.lock();
-        let ledger = state.ledgers[shard].as_ref().ok_or(AckError::Stale)?;
+        let ledger = state.by_shard[shard].as_ref().ok_or(AckError::Stale)?;
         let attempt = ledger.attempts(sequence, generation, now).map_err(|_| AckError::Stale)?;
         Ok((shard, Grant { sequence, generation, attempt }))
     }
@@ -612,9 +639,9 @@ impl Acks {
     pub(crate) fn hand_over(&self) -> HandOver {
         let mut state = self.lock();
         state.is_over = true;
-        let shards = state.ledgers.len();
-        let ledgers = std::mem::replace(&mut state.ledgers, (0..shards).map(|_| None).collect());
-        HandOver { ledgers, incarnation: state.incarnation }
+        let shards = state.by_shard.len();
+        let ledgers = std::mem::replace(&mut state.by_shard, (0..shards).map(|_| None).collect());
+        HandOver { ledgers, incarnation: state.incarnation, suspects: state.suspects.take() }
     }
 }
 
@@ -623,57 +650,7 @@ impl Acks {
 pub(crate) struct HandOver {
     pub(crate) ledgers: Box<[Option<Ledger>]>,
     incarnation: u16,
-}
-
-impl State {
-    fn has_room(&self, terms: &Terms) -> bool {
-        !self.is_over && self.leased() < terms.max_outstanding && !self.is_stretched()
-    }
-
-    /// Whether so much is settled behind a message that is not, that more could not be noted.
-    fn is_stretched(&self) -> bool {
-        let mut ledgers = self.ledgers.iter().flatten();
-        ledgers.any(|ledger| ledger.next() - ledger.floor() >= WINDOW)
-    }
-
-    fn leased(&self) -> usize {
-        self.ledgers.iter().flatten().map(Ledger::leased).sum()
-    }
-
-    /// Messages from `shard` that may be leased at a time, as others are leased now.
-    fn most_leased(&self, shard: usize, terms: &Terms) -> usize {
-        let leased_here = self.ledgers[shard].as_ref().map_or(0, Ledger::leased);
-        terms.max_outstanding.saturating_sub(self.leased() - leased_here)
-    }
-
-    /// When something from `shard` is due next; in the past if it is.
-    fn next_due_of(&self, shard: usize, terms: &Terms) -> Option<Duration> {
-        self.ledgers[shard].as_ref()?.next_due(self.most_leased(shard, terms))
-    }
-
-    fn next_due(&self, terms: &Terms) -> Option<Duration> {
-        (0..self.ledgers.len()).filter_map(|shard| self.next_due_of(shard, terms)).min()
-    }
-
-    /// The ledger of `shard`, made if need be, with the lane that its messages come from.
-    fn ledger<'a>(
-        &'a mut self,
-        inbox: &'a Inbox,
-        shard: usize,
-    ) -> Option<(&'a mut Ledger, &'a Lane)> {
-        let lane = inbox.lane(shard).filter(|_| !self.is_over)?;
-        self.has_changed = true;
-        let ledger = self.ledgers[shard].get_or_insert_with(|| Ledger::new(lane.origin));
-        Some((ledger, lane))
-    }
-
-    /// The next random number (Marsaglia: "Xorshift RNGs", 2003).
-    fn random(&mut self) -> u32 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 32) as u32
-    }
+    suspects: Option<Suspects>,
 }
 
 /// The sequence of `record`, which is at `next` or behind.
@@ -702,6 +679,7 @@ impl Acks {
         let mut state = self.lock();
         let ours = self.epoch(state.incarnation);
         let is_over = state.is_over || is_ended;
+        let is_sealed = state.is_sealed;
         let had_room = state.has_room(&self.terms);
         let sequence_at = |at: usize, shard: u16| {
             ids.get(at).filter(|id| id.shard == shard).map(|id| id.sequence)
@@ -709,25 +687,35 @@ impl Acks {
         let mut settled = 0;
         let mut ack = |at: usize, id: &AckId| {
             let shard = usize::from(id.shard);
-            if id.epoch >> 16 != ours >> 16 || shard >= state.ledgers.len() {
+            if id.epoch >> 16 != ours >> 16 || shard >= state.by_shard.len() {
                 return Err(AckError::UnknownAckId);
             }
-            let Some(ledger) = state.ledgers[shard].as_mut().filter(|_| id.epoch == ours) else {
+            let Some(ledger) = state.by_shard[shard].as_mut().filter(|_| id.epoch == ours) else {
                 return Ok(false);
             };
             ledger.expect(sequence_at(at + NEAR, id.shard), sequence_at(at + FAR, id.shard));
+            if is_sealed && !is_over {
+                return Err(AckError::Closed);
+            }
             let is_settled = !is_over && ledger.ack(id.sequence, id.generation);
             settled += u64::from(is_settled);
+            if let Some(suspects) = state.suspects.as_mut().filter(|_| is_settled) {
+                suspects.settle(shard, id.sequence);
+            }
             Ok(is_settled)
         };
         ids.iter().enumerate().for_each(|(at, id)| told(ack(at, id)));
         count(&self.figures.acked, settled);
-        for (ledger, shard) in state.ledgers.iter().zip(0..) {
+        for (ledger, shard) in state.by_shard.iter().zip(0..) {
             if let (Some(ledger), Some(lane)) = (ledger, self.inbox.lane(shard)) {
                 lane.note_unsettled(ledger.oldest());
             }
         }
         self.changed(state, had_room);
+        // Relaxed: changed with the lock.
+        if self.has_suspects.load(Ordering::Relaxed) {
+            self.note_suspects(self.lock(), None);
+        }
     }
 }
 
@@ -756,12 +744,4 @@ impl Settle for Acks {
         let until = now.saturating_add(by);
         self.change(shard, |ledger| ledger.extend(sequence, generation, now, until))
     }
-}
-
-fn in_range(time: Duration, min: Duration, max: Duration) -> Result<(), AckError> {
-    if (min..=max).contains(&time) {
-        return Ok(());
-    }
-    let (requested_ms, min_ms, max_ms) = (whole_ms(time), whole_ms(min), whole_ms(max));
-    Err(AckError::OutOfRange { requested_ms, min_ms, max_ms })
 }

@@ -20,7 +20,7 @@ use crate::store::cursor::{
     Cursor, CursorChange, CursorDelta, CursorKey, MAX_ATTEMPTS, MAX_WINDOW,
 };
 use crate::store::cursor_journal::{
-    CursorJournal, IfDamaged, IfMissing, JournalError, JournalOptions,
+    CursorJournal, IfDamaged, IfMissing, JournalError, JournalOptions, Staged,
 };
 use crate::store::meta::{Change, Contents, NextIds, SubscriptionRecord, TopicRecord};
 use crate::store::meta_db::{MetaError, Metadata};
@@ -36,6 +36,8 @@ use std::time::Duration;
 /// partition have been cleared.
 const CLEARED: u64 = 1 << 63;
 
+/// Changes of cursors after which all of them are written anew.
+const SNAPSHOT_CHANGES: u64 = 1 << 14;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 1 << 20;
 
@@ -47,6 +49,8 @@ pub(crate) struct Archive {
     pub(crate) store: Arc<dyn MessageStore>,
     metadata: Metadata,
     journal: CursorJournal,
+    /// Whether the process before has come to its end in order.
+    pub(crate) was_closed: bool,
     /// Held by whoever moves cursors elsewhere than on, and while they are moved on. Taken before
     /// the control mutex.
     moving: Mutex<()>,
@@ -99,6 +103,8 @@ impl Archive {
                 OnDamage::Refuse => IfDamaged::Refuse,
                 OnDamage::Skip => IfDamaged::KeepValid,
             },
+            // Suspects come with two changes each: their bytes say when it is time.
+            snapshot_changes: SNAPSHOT_CHANGES,
             ..JournalOptions::default()
         };
         let (journal, report) = CursorJournal::open(fs, contents.store, options)?;
@@ -112,6 +118,7 @@ impl Archive {
             store,
             metadata,
             journal,
+            was_closed: report.was_closed,
             moving: Mutex::default(),
             retained_at: Mutex::default(),
             lock: Mutex::new(lock),
@@ -130,15 +137,15 @@ impl Archive {
         let ends = ends.collect::<Result<Vec<_>, StoreError>>()?;
         let known = |number| contents.subscriptions.values().any(|record| record.id == number);
         let mut last = None;
-        for (key, cursor) in self.journal.cursors() {
-            if key.subscription & CLEARED != 0 {
-                continue;
-            }
+        for key in self.journal.keys().into_iter().filter(|key| key.subscription & CLEARED == 0) {
             let change = match ends.get(key.shard as usize) {
-                Some(&end) if known(key.subscription) => match below(&cursor, end) {
-                    Some(cursor) => CursorChange::Replace(cursor),
-                    None => continue,
-                },
+                Some(&end) if known(key.subscription) => {
+                    let short = |cursor: Option<&Cursor>| below(cursor?, end);
+                    match self.journal.look(key, short) {
+                        Some(cursor) => CursorChange::Replace(cursor),
+                        None => continue,
+                    }
+                }
                 _ => CursorChange::Forget,
             };
             last = Some(self.journal.stage(key, &change)?);
@@ -248,9 +255,19 @@ impl Archive {
     }
 
     /// The subscription has settled what is below `floors`, by shard, and nothing else: durable when
-    /// it returns.
+    /// it returns. The caller keeps others from moving it.
     pub(crate) fn place(&self, subscription: u64, floors: &[u64]) -> Result<(), StoreFault> {
+        let before = (0..self.store.shards())
+            .map(|shard| self.journal.cursor(CursorKey { subscription, shard: shard as u32 }));
+        let before: Vec<_> = before.collect();
         self.stage_all(subscription, |shard| CursorChange::Replace(Cursor::new(floors[shard])))
+            .inspect_err(|_| {
+                // What was staged is written sometime, and so is that it does not hold.
+                let _ = self.stage_all(subscription, |shard| match &before[shard] {
+                    Some(cursor) => CursorChange::Replace(cursor.clone()),
+                    None => CursorChange::Forget,
+                });
+            })
     }
 
     /// The subscription is no more.
@@ -274,33 +291,42 @@ impl Archive {
         told(&self.noting, NOTES, staged)
     }
 
-    /// Moves the cursor of a subscription on to `position`, in memory.
+    /// Moves the cursor of a subscription on to `position`, in memory. False if there was no room
+    /// for all its attempts. Takes time for what has changed, and for a bit of each message between
+    /// the first and the last that is not settled.
     pub(crate) fn advance(
         &self,
         subscription: u64,
         shard: usize,
         position: Position,
-    ) -> Result<(), StoreFault> {
+    ) -> Result<bool, StoreFault> {
         let key = CursorKey { subscription, shard: shard as u32 };
-        let Some(cursor) = self.journal.cursor(key) else { return Ok(()) };
-        let Position { floor, mut settled, mut attempts } = position;
-        settled -= cursor.settled();
-        settled.remove_range(..cursor.floor());
-        // What lies further up is not wanted (what was taken there is refused before), so it does no
-        // harm to look at it again.
-        let end = floor.max(cursor.floor()).saturating_add(MAX_WINDOW);
-        settled.remove_range(end..);
-        attempts.split_off(&end);
-        attempts.retain(|sequence, next| cursor.attempts().get(sequence) != Some(next));
-        if attempts.len() + cursor.attempts().len() > MAX_ATTEMPTS {
-            attempts.clear();
+        let (delta, is_all) = self.journal.look(key, |cursor| match cursor {
+            Some(cursor) => delta(cursor, position),
+            None => (None, true),
+        });
+        let Some(delta) = delta else { return Ok(is_all) };
+        let staged = self.journal.stage(key, &CursorChange::Advance(delta));
+        staged.map(|_| is_all).map_err(|error| self.unnoted(error.into()))
+    }
+
+    /// Notes more of a subscription, by shard; given to the operating system when it returns.
+    pub(crate) fn note_at_once(
+        &self,
+        subscription: u64,
+        notes: impl IntoIterator<Item = (usize, CursorDelta)>,
+    ) -> Result<(), StoreFault> {
+        let mut noted = Ok(Staged::default());
+        for (shard, delta) in notes {
+            let key = CursorKey { subscription, shard: shard as u32 };
+            match self.journal.stage(key, &CursorChange::Advance(delta)) {
+                // There is no such cursor any more, or it has no place for it.
+                Err(JournalError::Refused(_)) => {}
+                staged => noted = noted.and(staged),
+            }
         }
-        if floor <= cursor.floor() && settled.is_empty() && attempts.is_empty() {
-            return Ok(());
-        }
-        let change = CursorChange::Advance(CursorDelta { floor, settled, attempts });
-        // In memory only: a success says nothing of the disk.
-        self.journal.stage(key, &change).map(drop).map_err(|error| self.unnoted(error.into()))
+        let noted = noted.and_then(|staged| self.journal.write(staged));
+        noted.map_err(|error| self.unnoted(error.into()))
     }
 
     /// The dead letters that have been cleared, by partition.
@@ -345,11 +371,13 @@ impl Archive {
         fault
     }
 
-    /// Makes everything durable and takes no more.
-    pub(crate) fn close(&self) -> Result<(), StoreFault> {
+    /// Makes everything durable and takes no more. Without `is_end` somebody still has messages, and
+    /// the next opening takes it for a crash.
+    pub(crate) fn close(&self, is_end: bool) -> Result<(), StoreFault> {
         // Both, also when one fails.
         let stored = self.store.close();
-        let noted = self.journal.close().map_err(StoreError::from);
+        let noted = if is_end { self.journal.close() } else { self.journal.stop() };
+        let noted = noted.map_err(StoreError::from);
         self.lock.lock().unwrap_or_else(PoisonError::into_inner).take();
         stored.and(noted).map_err(|error| {
             tracing::error!(%error, "the directory could not be closed in order");
@@ -385,6 +413,25 @@ fn has_records(store: &dyn MessageStore) -> Result<bool, StoreError> {
         }
     }
     Ok(false)
+}
+
+/// What of `position` the `cursor` does not have, if anything, and whether that is all.
+fn delta(cursor: &Cursor, position: Position) -> (Option<CursorDelta>, bool) {
+    let Position { floor, mut settled, mut attempts } = position;
+    settled -= cursor.settled();
+    settled.remove_range(..cursor.floor());
+    // What lies further up is not wanted (what was taken there is refused before), so it does no
+    // harm to look at it again.
+    let end = floor.max(cursor.floor()).saturating_add(MAX_WINDOW);
+    settled.remove_range(end..);
+    attempts.split_off(&end);
+    attempts.retain(|sequence, next| cursor.attempts().get(sequence) != Some(next));
+    let is_all = attempts.len() + cursor.attempts().len() <= MAX_ATTEMPTS;
+    if !is_all {
+        attempts.clear();
+    }
+    let is_new = floor > cursor.floor() || !settled.is_empty() || !attempts.is_empty();
+    (is_new.then_some(CursorDelta { floor, settled, attempts }), is_all)
 }
 
 /// What `cursor` says of sequences below `end`; `None` if that is all it says.

@@ -7,6 +7,7 @@
 use crate::around::AroundWaits;
 use crate::chunk::{CHUNK_BYTES, FIRST_RECORD, Pool};
 use crate::error::StoreFault;
+use crate::interest::Interest;
 use crate::kept::KeptRecord;
 use crate::message::{Context, Message, OwnedMessage};
 use crate::outage::Outage;
@@ -42,6 +43,8 @@ pub(crate) struct Recalled {
     /// How much of that was there, and is not any more. Sequences that a crash has left unused were
     /// nobody's.
     lost: u64,
+    /// What is [left](Self::leave) from this sequence on is all there is.
+    left_at: Option<u64>,
     buffer: Records,
 }
 
@@ -76,9 +79,30 @@ impl Backing {
         self.low.load(Ordering::Relaxed)
     }
 
+    /// The same, also where that has just been removed and was not [told](Self::removed_below).
+    pub(crate) fn low_now(&self) -> u64 {
+        if let Ok(bounds) = self.store.bounds(self.shard) {
+            self.removed_below(bounds.low);
+        }
+        self.low()
+    }
+
     /// What is below `low` has been removed.
     pub(crate) fn removed_below(&self, low: u64) {
         self.low.fetch_max(low, Ordering::Relaxed);
+    }
+
+    /// How many messages of topics that `interest` wants have ever been removed: among any that are
+    /// gone, there are no more of them.
+    pub(crate) fn most_removed(&self, interest: &Interest, context: &Context) -> u64 {
+        let Ok(partitions) = self.store.partitions(self.shard) else { return u64::MAX };
+        let wanted = partitions.iter().filter(|bounds| {
+            let entry = context.partitions.get(bounds.partition as usize);
+            entry.is_some_and(|entry| {
+                !entry.deleted.load(Ordering::Relaxed) && interest.matches_topic(&entry.topic)
+            })
+        });
+        wanted.map(|bounds| bounds.low).sum()
     }
 
     /// Stores the records in `bytes`, the first of which has the sequence `base_sequence`.
@@ -111,8 +135,9 @@ impl Backing {
         sequences: Range<u64>,
         into: &mut Recalled,
     ) -> Result<(), StoreFault> {
-        let Recalled { ready, next, lost, buffer } = into;
+        let Recalled { ready, next, lost, left_at, buffer } = into;
         ready.clear();
+        *left_at = None;
         *lost = 0;
         let Range { start, end } = sequences;
         let read =
@@ -152,13 +177,15 @@ impl Backing {
         Ok(())
     }
 
-    /// The messages of a partition, from the oldest on. Ends early where they cannot be read.
+    /// The messages of a partition with these offsets, in order. A few chunks of them are in memory at
+    /// a time. Ends early where they cannot be read.
     pub(crate) fn messages_of<'a>(
         &'a self,
         partition: u32,
+        offsets: Range<u64>,
         context: &'a Arc<Context>,
     ) -> impl Iterator<Item = OwnedMessage> + 'a {
-        let (mut next, mut recalled) = (0, Recalled::default());
+        let (mut next, mut recalled) = (offsets.start, Recalled::default());
         std::iter::from_fn(move || {
             loop {
                 if let Some((_, kept)) = recalled.ready.pop_front() {
@@ -166,7 +193,10 @@ impl Backing {
                     return Some(message.keep());
                 }
                 let Recalled { ready, buffer, .. } = &mut recalled;
-                let offsets = next..u64::MAX;
+                if next >= offsets.end {
+                    return None;
+                }
+                let offsets = next..offsets.end;
                 let read =
                     self.store.read_partition(self.shard, partition, offsets, CHUNK_ROOM, buffer);
                 match read {
@@ -244,6 +274,7 @@ impl Recalled {
         sequence: u64,
         end: u64,
     ) -> Result<Recall, StoreFault> {
+        self.left_at = None;
         while self.ready.front().is_some_and(|(first, _)| *first < sequence) {
             self.ready.pop_front();
         }
@@ -262,6 +293,17 @@ impl Recalled {
 
     /// All that was read, where to read on, and how much before that has been lost.
     pub(crate) fn take_all(&mut self) -> (VecDeque<(u64, KeptRecord)>, u64, u64) {
-        (std::mem::take(&mut self.ready), self.next, self.lost)
+        (std::mem::take(&mut self.ready), self.next, std::mem::take(&mut self.lost))
+    }
+
+    /// Gives back what was taken and not used: all there is from the first of `records` to `next`.
+    pub(crate) fn leave(&mut self, records: VecDeque<(u64, KeptRecord)>, next: u64) {
+        self.left_at = records.front().map(|(first, _)| *first);
+        (self.ready, self.next) = (records, next);
+    }
+
+    /// Whether what was left begins at `sequence`, and nothing else was read since.
+    pub(crate) fn is_left_at(&self, sequence: u64) -> bool {
+        self.left_at == Some(sequence)
     }
 }

@@ -1,7 +1,9 @@
 //! What the models have in place of [`backing`](crate::backing): logs that nothing backs.
 
 use crate::error::StoreFault;
+use crate::interest::Interest;
 use crate::kept::KeptRecord;
+use crate::message::Context;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -22,6 +24,10 @@ impl Backing {
         match *self {}
     }
 
+    pub(crate) fn most_removed(&self, _: &Interest, _: &Context) -> u64 {
+        match *self {}
+    }
+
     pub(crate) fn append(&self, _: u64, _: &[u8]) -> Result<(), StoreFault> {
         match *self {}
     }
@@ -38,5 +44,11 @@ impl Recalled {
 
     pub(crate) fn take_all(&mut self) -> (VecDeque<(u64, KeptRecord)>, u64, u64) {
         (VecDeque::new(), 0, 0)
+    }
+
+    pub(crate) fn leave(&mut self, _: VecDeque<(u64, KeptRecord)>, _: u64) {}
+
+    pub(crate) fn is_left_at(&self, _: u64) -> bool {
+        false
     }
 }

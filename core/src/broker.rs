@@ -401,7 +401,10 @@ impl Broker {
 
     /// Stops intake, gives handlers until `deadline` from now to handle what is queued, and stops
     /// all threads. Publishers and consumers that wait wake with `Closed`; what is queued for
-    /// subscriptions that are pulled can still be received.
+    /// subscriptions that are pulled can still be received. A named subscription in a directory hands
+    /// nothing over any more, and refuses acknowledgements with
+    /// [`AckError::Closed`](crate::AckError::Closed): what it has not settled comes when that is
+    /// opened again.
     ///
     /// A handler whose circuit breaker is open is waited for like others, though it may not be tried
     /// before the deadline.
@@ -719,7 +722,7 @@ impl BrokerBuilder {
             (0..shards).map(origin).collect()
         };
         let number = (id as u64) ^ (id >> 64) as u64;
-        let broker = self.assemble(number, Some(archive), origins)?;
+        let broker = self.assemble(number, Some(Arc::new(archive)), origins)?;
         let inner = &broker.inner;
         if let Some(archive) = &inner.archive {
             inner.restore(archive)?;
@@ -752,7 +755,7 @@ impl BrokerBuilder {
     fn assemble(
         self,
         store: u64,
-        archive: Option<Archive>,
+        archive: Option<Arc<Archive>>,
         origins: impl FnOnce(&Arc<Pool>, &Arc<Context>) -> Result<Vec<Origin>, StoreError>,
     ) -> Result<Broker, OpenError> {
         register_asymmetric_fences();

@@ -3,7 +3,7 @@
 use crate::backing::Recalled;
 use crate::chunk::{Chunk, Pins};
 use crate::error::StoreFault;
-use crate::interest::{Interest, Scan};
+use crate::interest::{Interest, Scan, Standing};
 use crate::kept::KeptRecord;
 use crate::log::Log;
 use crate::message::Context;
@@ -73,8 +73,9 @@ impl CatchUp {
         self.at = 0;
     }
 
-    /// Takes what `interest` wants of `cursor..head`, some of it, where nothing is left of before.
-    /// Counts what of it is at `recent` or behind.
+    /// Takes what `interest` wants of `cursor..head`, some of it, where nothing is left of before: only
+    /// records, or only what has expired, so that a loss is told where it is. Counts what of it is
+    /// at `recent` or behind.
     pub(crate) fn scan(
         &mut self,
         log: &Log,
@@ -88,21 +89,25 @@ impl CatchUp {
         let mut scanned = Scanned { next: cursor, expired: 0, recent: 0 };
         let mut candidates: Vec<(u64, KeptRecord)> = Vec::new();
         let oldest = log.oldest();
-        if oldest > cursor && log.backing().is_some() {
+        if oldest > cursor
+            && let Some(backing) = log.backing()
+        {
             // Removed from there; what of it is still in memory has expired as well.
             scanned.next = oldest.min(head);
-            scanned.expired = scanned.next - cursor;
+            let removed = scanned.next - cursor;
+            scanned.expired = removed.min(backing.most_removed(interest, context));
         } else {
             let pinned = epoch::pin();
             while scanned.next < head.min(cursor + SCAN_BATCH) {
                 let Some(record) = log.pinned_record(scanned.next, &pinned) else { break };
-                if self.scan.matches(record, interest, context) {
-                    if record.has_expired(context) {
-                        scanned.expired += 1;
-                    } else {
+                match self.scan.standing(record, interest, context) {
+                    Standing::Foreign => {}
+                    Standing::There if scanned.expired == 0 => {
                         let Some(kept) = log.keep(scanned.next, &pinned) else { break };
                         candidates.push((scanned.next, kept));
                     }
+                    Standing::Expired if candidates.is_empty() => scanned.expired += 1,
+                    _ => break,
                 }
                 scanned.next += 1;
             }
@@ -110,19 +115,26 @@ impl CatchUp {
         if scanned.next == cursor
             && let Some(backing) = log.backing()
         {
-            backing.read(cursor..log.low().max(cursor + 1), recalled)?;
-            let (records, behind, lost) = recalled.take_all();
+            if !recalled.is_left_at(cursor) {
+                backing.read(cursor..log.low().max(cursor + 1), recalled)?;
+            }
+            let (mut records, behind, lost) = recalled.take_all();
+            scanned.next = behind;
             // Nobody knows any more which of it was wanted.
             scanned.expired = lost;
-            candidates.extend(records);
-            candidates.retain(|(_, kept)| {
-                let record = kept.record();
-                let matches = self.scan.matches(record, interest, context);
-                let has_expired = matches && record.has_expired(context);
-                scanned.expired += u64::from(has_expired);
-                matches && !has_expired
-            });
-            scanned.next = behind;
+            while let Some((sequence, kept)) = records.pop_front() {
+                match self.scan.standing(kept.record(), interest, context) {
+                    Standing::Foreign => {}
+                    Standing::There if scanned.expired == 0 => candidates.push((sequence, kept)),
+                    Standing::Expired if candidates.is_empty() => scanned.expired += 1,
+                    _ => {
+                        scanned.next = sequence;
+                        records.push_front((sequence, kept));
+                        recalled.leave(records, behind);
+                        break;
+                    }
+                }
+            }
         }
         // Unpinned: while a filter runs, what others let go must not wait for it.
         for (sequence, kept) in candidates {

@@ -176,6 +176,13 @@ impl TestClock {
         }))
     }
 
+    /// A clock that stands at `start_us`, so that every run of a model is the same.
+    #[cfg(slipring_loom)]
+    pub(crate) fn at(start_us: u64) -> Self {
+        let (elapsed_ns, sleepers) = (AtomicU64::new(0), Mutex::default());
+        Self(Arc::new(TestTime { start_us, elapsed_ns, sleepers }))
+    }
+
     /// Moves time forward and wakes whoever waits for it. The clock stops 584 years after it was
     /// made.
     pub fn advance(&self, by: Duration) {

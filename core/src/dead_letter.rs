@@ -7,6 +7,7 @@ use crate::ledger::Position;
 use crate::message::{Message, NewMessage};
 use crate::publisher::Topic;
 use crate::settled::Settled;
+use crate::sync::Arc;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -36,6 +37,14 @@ const ALL: [&str; 6] = [
 
 /// How long storing a dead letter waits for a subscriber to dead letters that blocks.
 const PATIENCE: Duration = Duration::from_millis(100);
+
+/// Where dead letters go.
+#[derive(Clone)]
+pub(crate) struct DeadLetterTopic {
+    pub(crate) name: Arc<str>,
+    /// Gives the topic, created if need be.
+    pub(crate) open: Arc<dyn Fn() -> Result<Topic, PublishError> + Send + Sync>,
+}
 
 /// Where a dead letter comes from.
 #[derive(Debug, Clone, Copy)]

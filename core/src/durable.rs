@@ -1,10 +1,11 @@
 //! What makes a broker with a directory go on where it was: topics and subscriptions are found again,
 //! new ones are written down, and so is what has been settled.
 
-use crate::acks::{Acks, Terms};
+use crate::acks::Acks;
 use crate::archive::Archive;
 use crate::backoff::Backoff;
 use crate::config::{DeliveryMode, Overflow, Start};
+use crate::contain::contain;
 use crate::dedup_window::{DedupLimits, Earlier};
 use crate::error::{PublishError, StoreFault};
 use crate::filter::Filter;
@@ -20,7 +21,9 @@ use crate::store::meta::{
     Change, Contents, DeliveryRecord, PartitionRecord, SubscriptionRecord, TopicRecord,
 };
 use crate::store::{Retention, StoreError};
+use crate::suspects::Suspects;
 use crate::sync::{Arc, Ordering};
+use crate::terms::Terms;
 use crate::topic::Pattern;
 use std::collections::HashMap;
 use std::sync::{MutexGuard, PoisonError};
@@ -31,9 +34,14 @@ impl Registry {
     ///
     /// # Errors
     /// What cannot be what was written.
-    pub(crate) fn restore(self: &Arc<Self>, archive: &Archive) -> Result<(), StoreError> {
+    pub(crate) fn restore(self: &Arc<Self>, archive: &Arc<Archive>) -> Result<(), StoreError> {
         let contents = archive.contents();
         self.restore_topics(archive, &contents)?;
+        // What had expired before has so again before anybody reads.
+        if !contain(|| self.retain_when_due()) {
+            // The store may be the user's. The keeper tries again.
+            tracing::error!("the store panicked when it was to let messages go");
+        }
         self.restore_windows(archive)?;
         for (partition, position) in archive.cleared() {
             self.cleared.restore(partition, position);
@@ -53,8 +61,10 @@ impl Registry {
             archive.commit(&changes)?;
         }
         self.control().last_id = contents.next.subscription;
+        let ends: Arc<[u64]> = self.engine.shards.iter().map(|shard| shard.log.head()).collect();
+        let suspects = (!archive.was_closed).then(|| Suspects::new(archive, &ends));
         for (name, record) in &again {
-            self.restore_subscription(archive, name, record)?;
+            self.restore_subscription(archive, name, record, suspects.clone())?;
         }
         Ok(())
     }
@@ -85,6 +95,10 @@ impl Registry {
             first_offsets.push(archive.store.bounds(shard)?.first_offset);
             for bounds in archive.store.partitions(shard)? {
                 next_offsets.insert(bounds.partition, bounds.next);
+                if let Some(entry) = self.engine.context.partitions.get(bounds.partition as usize) {
+                    // Relaxed: nobody else is there yet.
+                    entry.low.store(bounds.low, Ordering::Relaxed);
+                }
             }
         }
         let mut topics = self.topics_mut();
@@ -155,6 +169,7 @@ impl Registry {
         archive: &Archive,
         name: &str,
         record: &SubscriptionRecord,
+        suspects: Option<Suspects>,
     ) -> Result<(), StoreError> {
         let wrong = || StoreError::Incompatible(format!("the subscription `{name}`").into());
         let patterns = record.patterns.iter().map(|text| Pattern::new(text));
@@ -183,7 +198,8 @@ impl Registry {
         let acks = self.settled_by(&inbox, terms_of(&record.delivery), dead_letters);
         let shards = &self.engine.shards;
         // A shard of which nothing was noted: nothing has come from it.
-        acks.restore(archive.positions(record.id, |shard| shards[shard].log.head()), record.epoch);
+        let positions = archive.positions(record.id, |shard| shards[shard].log.head());
+        acks.restore(positions, record.epoch, suspects);
         let replay = |cursor| Replay { cursor, scan: Scan::default() };
         let replays = acks.cursors().into_iter().map(replay).collect();
         let mut control = self.register(&inbox, None, Some(acks)).map_err(|_| wrong())?;
@@ -271,17 +287,23 @@ impl Registry {
         floors: &[u64],
     ) -> Result<(), StoreFault> {
         let Some(archive) = &self.archive else { return Ok(()) };
-        if let Some(record) = archive.subscription(name) {
-            let record = SubscriptionRecord { start, ..record };
-            archive.change(&[Change::PutSubscription(name.to_owned(), record)])?;
+        let before = archive.subscription(name);
+        let put = |record: SubscriptionRecord| {
+            archive.change(&[Change::PutSubscription(name.to_owned(), record)])
+        };
+        if let Some(record) = &before {
+            put(SubscriptionRecord { start, ..record.clone() })?;
         }
-        archive.place(acks.number(), floors)
+        archive.place(acks.number(), floors).inspect_err(|_| {
+            // It begins where it did before; what is told is the first failure.
+            let _ = before.map(put);
+        })
     }
 
     /// Nobody else writes down that a durable subscription comes, goes or moves as long as the guard
     /// lives. Taken before the control mutex.
     pub(crate) fn moving(&self) -> Option<MutexGuard<'_, ()>> {
-        self.archive.as_ref().map(Archive::moving)
+        self.archive.as_deref().map(Archive::moving)
     }
 
     /// There is no subscription `name` any more. The caller holds [`moving`](Self::moving).
@@ -290,7 +312,11 @@ impl Registry {
             return Ok(());
         };
         archive.change(&[Change::RemoveSubscription(name.to_owned())])?;
-        archive.forget(acks.number())
+        if archive.forget(acks.number()).is_err() {
+            // The next opening finds that they are nobody's.
+            tracing::warn!(name, "the cursors of a subscription that was deleted stay for now");
+        }
+        Ok(())
     }
 
     /// Writes down that the dead letter at `offset` of `partition` has been cleared.
@@ -319,14 +345,18 @@ impl Registry {
         let moving = archive.moving();
         let mut noted = Ok(());
         for (acks, passed) in self.durable_subscriptions(durable) {
-            let Some(positions) = acks.positions() else { continue };
+            let Some(positions) = acks.changes() else { continue };
             for (shard, position) in positions.into_iter().enumerate() {
                 let passed = passed.get(shard).copied().flatten();
                 let passed = passed.map(|floor| Position { floor, ..Position::default() });
                 // Where nothing is for it any more, that says more than what it has settled.
                 let Some(position) = passed.or(position) else { continue };
+                let is_all = archive.advance(acks.number(), shard, position);
+                if is_all != Ok(true) {
+                    acks.change_all(shard);
+                }
                 // One that cannot be noted keeps no other from it.
-                noted = noted.and(archive.advance(acks.number(), shard, position));
+                noted = noted.and(is_all.map(drop));
             }
         }
         drop(moving);
@@ -388,6 +418,7 @@ impl Registry {
         for (of, (_, entry)) in wanted.iter().zip(self.engine.context.partitions.iter()) {
             // Relaxed: see `Record::has_expired`.
             let from_us = of.max_age_us.map_or(0, |age| now_us.saturating_sub(age));
+            entry.max_age_us.store(of.max_age_us.unwrap_or(u64::MAX), Ordering::Relaxed);
             entry.from_us.store(from_us, Ordering::Relaxed);
         }
         // One that is not known here yet has just been made.
@@ -420,14 +451,18 @@ impl Registry {
         }
     }
 
-    /// Writes everything down and lets the directory go.
-    pub(crate) fn close_archive(&self) -> Result<(), StoreFault> {
+    /// Writes everything down and lets the directory go; `is_end` as in [`Archive::close`].
+    pub(crate) fn close_archive(&self, is_end: bool) -> Result<(), StoreFault> {
         let Some(archive) = &self.archive else { return Ok(()) };
         if let Some(keeper) = self.keeper.get() {
             keeper.stop();
         }
+        for known in self.control().subscriptions.values() {
+            // What is told as settled is settled before this, and so noted by what follows.
+            known.acks.iter().filter(|acks| acks.is_durable()).for_each(|acks| acks.seal());
+        }
         let noted = self.try_to_note_settled(archive, true);
-        let closed = archive.close();
+        let closed = archive.close(is_end);
         noted.and(closed)
     }
 }

@@ -286,6 +286,11 @@ pub enum SubscribeError {
     NameInUse,
     /// A subscription of this name exists, with other patterns or another delivery mode.
     Different,
+    /// A subscription of this name exists, and keeps another value of a setting that was asked for.
+    DifferentSetting {
+        /// Its name.
+        setting: &'static str,
+    },
     /// The name of the topic for dead letters is not valid.
     InvalidDeadLetterTopic(InvalidName),
     /// A setting is out of its range.
@@ -327,6 +332,9 @@ impl fmt::Display for SubscribeError {
             Self::NameInUse => f.write_str("a subscription of this name exists"),
             Self::Different => {
                 f.write_str("the subscription of this name has other patterns or another mode")
+            }
+            Self::DifferentSetting { setting } => {
+                write!(f, "the subscription of this name was made with another {setting}")
             }
             Self::InvalidDeadLetterTopic(error) => error.fmt(f),
             Self::OutOfRange { setting, min, max } => {
@@ -456,6 +464,9 @@ pub enum AckError {
     DeadLetter(PublishError),
     /// The subscription has ended.
     Ended,
+    /// The broker has closed, and with it the directory in which it would have to be noted: nothing
+    /// was settled or given back, and the message comes again when that is opened again.
+    Closed,
     /// The call came from inside a filter function.
     InsideFilter,
     /// The process has forked and this is the child.
@@ -474,6 +485,7 @@ impl fmt::Display for AckError {
             Self::Expired => f.write_str("the message has expired from the log"),
             Self::DeadLetter(error) => write!(f, "the dead letter could not be stored: {error}"),
             Self::Ended => f.write_str("the subscription has ended"),
+            Self::Closed => f.write_str("the broker is closed"),
             Self::InsideFilter => f.write_str("a filter function may not call the broker"),
             Self::Forked => f.write_str("the broker was opened before this process was forked"),
         }

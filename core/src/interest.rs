@@ -177,10 +177,63 @@ pub(crate) fn outside_filters(work: impl FnOnce() + Send + 'static) {
 /// partitions match.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scan {
-    partitions: HashMap<u32, bool>,
+    partitions: HashMap<u32, Seen>,
+    /// When the subscription began, if it is new here: what had expired by then is no loss of it.
+    since_us: Option<u64>,
+}
+
+/// A partition when a scan came upon it.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    is_wanted: bool,
+    /// Its oldest offset that had not expired.
+    low: u64,
+}
+
+/// What a record is to a subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Of no topic that it wants, or gone before it began.
+    Foreign,
+    /// Of its topics; its filter has not been asked.
+    There,
+    /// The same, and expired.
+    Expired,
 }
 
 impl Scan {
+    /// Of a subscription that begins at the time `us`, and has had nothing before.
+    pub(crate) fn since(us: u64) -> Self {
+        Self { since_us: Some(us), ..Self::default() }
+    }
+
+    /// Whether the subscription has had nothing before.
+    pub(crate) fn is_of_new(&self) -> bool {
+        self.since_us.is_some()
+    }
+
+    /// What `record` is to the subscription with this `interest`.
+    pub(crate) fn standing(
+        &mut self,
+        record: Record<'_>,
+        interest: &Interest,
+        context: &Context,
+    ) -> Standing {
+        if !self.matches(record, interest, context) {
+            return Standing::Foreign;
+        }
+        if !record.has_expired(context) {
+            return Standing::There;
+        }
+        let Some(since_us) = self.since_us else { return Standing::Expired };
+        let entry = &context.partitions[record.partition() as usize];
+        // Relaxed: see `Record::has_expired`.
+        let max_age_us = entry.max_age_us.load(Ordering::Relaxed);
+        let was_old = record.published_us().saturating_add(max_age_us) <= since_us;
+        let low = self.partitions.get(&record.partition()).map_or(0, |seen| seen.low);
+        if was_old || record.offset() < low { Standing::Foreign } else { Standing::Expired }
+    }
+
     /// Whether `interest` wants `record`.
     pub(crate) fn accepts(
         &mut self,
@@ -201,7 +254,11 @@ impl Scan {
     ) -> bool {
         let partition = record.partition();
         let entry = &context.partitions[partition as usize];
-        *self.partitions.entry(partition).or_insert_with(|| interest.matches_topic(&entry.topic))
-            && !entry.deleted.load(Ordering::Relaxed)
+        let seen = self.partitions.entry(partition).or_insert_with(|| Seen {
+            is_wanted: interest.matches_topic(&entry.topic),
+            // Relaxed: see `Record::has_expired`.
+            low: entry.low.load(Ordering::Relaxed),
+        });
+        seen.is_wanted && !entry.deleted.load(Ordering::Relaxed)
     }
 }

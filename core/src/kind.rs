@@ -110,7 +110,9 @@ impl Kind for SubscribeError {
             Self::InvalidPattern(_) => ErrorKind::InvalidName,
             Self::InvalidFilter(_) => ErrorKind::InvalidFilter,
             Self::InvalidSubscriptionName { .. } => ErrorKind::InvalidSubscriptionName,
-            Self::NameInUse | Self::Different => ErrorKind::NameInUse,
+            Self::NameInUse | Self::Different | Self::DifferentSetting { .. } => {
+                ErrorKind::NameInUse
+            }
             Self::InvalidDeadLetterTopic(_) => ErrorKind::InvalidName,
             Self::OutOfRange { .. } | Self::OverflowAtLeastOnce => ErrorKind::OutOfRange,
             Self::Closed => ErrorKind::Closed,
@@ -164,6 +166,7 @@ impl Kind for AckError {
             Self::UnknownAckId => ErrorKind::UnknownAckId,
             Self::OutOfRange { .. } => ErrorKind::OutOfRange,
             Self::DeadLetter(error) => error.kind(),
+            Self::Closed => ErrorKind::Closed,
             Self::InsideFilter => ErrorKind::InsideFilter,
             Self::Forked => ErrorKind::Forked,
         }

@@ -124,6 +124,8 @@ struct ReadSide {
     told: u64,
     /// Found expired in the ring and not told yet.
     expired: u64,
+    /// Below it everything has been taken, or found lost.
+    passed: u64,
     /// As in the write side.
     falls_back: bool,
     /// Read back from what backs the log: for the ring, and for what is delivered again.
@@ -250,6 +252,7 @@ impl Lane {
                 catch_up,
                 told: 0,
                 expired: 0,
+                passed: 0,
                 falls_back,
                 recalled: Recalled::default(),
             })),
@@ -575,7 +578,7 @@ impl Lane {
                 if let ring::Look::Span(span) = found {
                     let gone = self.log.oldest().saturating_sub(span.first).min(span.count);
                     if gone > 0 {
-                        self.pass_expired(side, gone);
+                        self.pass_expired(side, span.first, gone);
                         continue;
                     }
                 }
@@ -615,12 +618,18 @@ impl Lane {
         })
     }
 
-    /// Steps over `count` messages that have expired in the ring.
+    /// Steps over `count` messages from `first` on that have expired in the ring.
     #[cold]
-    fn pass_expired(&self, side: &mut ReadSide, count: u64) {
+    fn pass_expired(&self, side: &mut ReadSide, first: u64, count: u64) {
         self.advance(side, count);
         side.queue.release();
         side.expired += count;
+        side.passed = first + count;
+    }
+
+    /// Behind what was lost last: before it, nothing is left.
+    pub(crate) fn passed(&self, reader: &mut Reader) -> u64 {
+        self.read_side(reader, |side| side.passed)
     }
 
     /// The address of the first record of `span`, which has left memory, with a token among the
@@ -632,7 +641,7 @@ impl Lane {
         match side.recalled.take(backing, span.first, span.first + span.count)? {
             Recall::Record(record) => Ok(Some(record.pin(&mut side.pins))),
             Recall::Gone(next) => {
-                self.pass_expired(side, (next - span.first).min(span.count));
+                self.pass_expired(side, span.first, (next - span.first).min(span.count));
                 Ok(None)
             }
         }
@@ -913,6 +922,7 @@ impl Lane {
             let lost = self.untold(side.told);
             if lost > 0 {
                 side.told += lost;
+                side.passed = cursor;
                 return Next::Lagged(lost);
             }
             let head = self.log.head();

@@ -26,6 +26,12 @@ pub struct AckId {
 impl AckId {
     const BYTES: usize = 24;
 
+    /// What those of a subscription's `incarnation` in a store have in common.
+    pub(crate) fn epoch_of(store: u64, subscription: u64, incarnation: u16) -> u64 {
+        const PART: u64 = (1 << 24) - 1;
+        (store & PART) << 40 | (subscription & PART) << 16 | u64::from(incarnation)
+    }
+
     /// As bytes, for [`from_bytes`](Self::from_bytes).
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];

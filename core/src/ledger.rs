@@ -34,6 +34,9 @@ const DUE: usize = 1;
 /// The lists of the wheel follow.
 const WHEEL: usize = 2;
 
+/// The key of a message that has not been read since it was [restored](Ledger::restored).
+const UNREAD: u32 = u32::MAX;
+
 /// Leases that one call moves along the wheel at most.
 const MOVES: usize = 10_000;
 
@@ -52,6 +55,18 @@ pub struct Ledger {
     keys: HashMap<u32, Key>,
     /// Leased, and not fresh any more.
     leased: usize,
+    /// Whether keys may have to be [told](Self::tell_key).
+    asks_keys: bool,
+    changes: Changes,
+}
+
+/// Which messages may have been delivered since changes were last asked for.
+#[derive(Debug, Default)]
+struct Changes {
+    /// Those from here on, and
+    from: u64,
+    /// these, if anybody asks.
+    again: Option<Vec<u64>>,
 }
 
 /// An ordering key that is stopped: the sequences of its messages.
@@ -113,51 +128,99 @@ impl Ledger {
             wheel: Wheel::default(),
             keys: HashMap::new(),
             leased: 0,
+            asks_keys: false,
+            changes: Changes::default(),
         }
     }
 
-    /// The ledger that had this [position](Self::position): what was not settled is due, in order.
-    /// `key` tells the ordering keys of those messages, in order.
-    pub fn restored(position: Position, mut key: impl FnMut(u64) -> u32) -> Self {
+    /// The ledger that has told this position, as a [whole](Self::changes): what was not settled is due, in order.
+    /// With `has_keys`, the ordering key of each is to be [told](Self::tell_key) when it is leased
+    /// the first time: nothing need be read before.
+    pub fn restored(position: Position, has_keys: bool) -> Self {
         let Position { floor, settled, attempts } = position;
         let mut ledger = Self::new(floor);
         let settled = Settled::with(floor, settled);
         let tried = attempts.last_key_value().map_or(floor, |(last, _)| last + 1);
         (ledger.floor, ledger.next) = (settled.floor(), settled.end().max(tried));
-        for sequence in ledger.floor..ledger.next {
-            if settled.contains(sequence) {
-                continue;
-            }
-            let mut lease = Lease::new(sequence, key(sequence), LeaseState::Waiting);
+        ledger.asks_keys = has_keys;
+        ledger.changes = Changes { from: ledger.next, again: Some(Vec::new()) };
+        let mut attempts = attempts.into_iter().peekable();
+        for sequence in &settled.missing(0..ledger.next) {
+            let key = if has_keys { UNREAD } else { 0 };
+            let mut lease = Lease::new(sequence, key, LeaseState::Waiting);
             lease.generation = 0;
-            lease.attempts = attempts.get(&sequence).map_or(0, |next| next.saturating_sub(1));
+            while attempts.next_if(|(tried, _)| *tried < sequence).is_some() {}
+            if let Some((_, next)) = attempts.next_if(|(tried, _)| *tried == sequence) {
+                lease.attempts = next.saturating_sub(1);
+            }
             let slot = ledger.insert(lease);
             ledger.slab.append(DUE, slot);
-            if lease.attempts > 0 {
-                ledger.fail(lease.key, sequence);
-            }
         }
         ledger
     }
 
-    /// What must be known of it for another to go on where it is.
-    pub fn position(&self) -> Position {
+    /// Whether the ordering key of the message at `sequence`, which has just been leased, is to be
+    /// [told](Self::tell_key).
+    pub fn asks_key(&self, sequence: u64) -> bool {
+        let known = self.by_sequence.get(sequence).filter(|_| self.asks_keys);
+        matches!(known, Some(Known::At(slot)) if self.slab.get(slot).key == UNREAD)
+    }
+
+    /// Tells the ordering key of the message of `grant`, as [`lease`](Self::lease) has it. False if
+    /// the message must wait for an earlier one of its key: then it was not leased, and is no attempt.
+    pub fn tell_key(&mut self, grant: Grant, key: u32) -> bool {
+        let Some(Known::At(slot)) = self.by_sequence.get(grant.sequence) else { return false };
+        let must_wait = self.must_wait(key, grant.sequence);
+        if grant.attempt > 1 {
+            self.fail(key, grant.sequence);
+        }
+        self.slab.get_mut(slot).key = key;
+        if must_wait {
+            self.unlink(slot);
+            self.leased -= 1;
+            let lease = self.slab.get_mut(slot);
+            lease.state = LeaseState::Held;
+            lease.attempts = lease.attempts.saturating_sub(1);
+            self.hold(key, grant.sequence);
+        }
+        !must_wait
+    }
+
+    /// What must be known of it for another to go on where it is, but attempts only as far as they
+    /// may have changed since this was called before.
+    pub fn changes(&mut self) -> Position {
+        let Changes { from, again } = &mut self.changes;
+        let from = std::mem::replace(from, self.next);
+        let again = again.replace(Vec::new()).unwrap_or_default();
+        // Whoever has a message now has had it, whatever becomes of the process.
+        let next = |known| match known {
+            Known::Fresh => Some(2),
+            Known::At(slot) => {
+                let tried = self.slab.get(slot).attempts;
+                (tried > 0).then(|| tried.saturating_add(1))
+            }
+        };
         let (mut settled, mut attempts) = (RoaringTreemap::new(), BTreeMap::new());
         let mut behind = self.floor;
         for (sequence, known) in self.by_sequence.iter() {
             settled.insert_range(behind..sequence);
             behind = sequence + 1;
-            // Whoever has a message now has had it, whatever becomes of the process.
-            let tried = match known {
-                Known::Fresh => 1,
-                Known::At(slot) => self.slab.get(slot).attempts,
-            };
-            if tried > 0 {
-                attempts.insert(sequence, tried.saturating_add(1));
+            if sequence >= from {
+                attempts.extend(next(known).map(|next| (sequence, next)));
             }
         }
         settled.insert_range(behind..self.next);
+        for sequence in again {
+            let next = self.by_sequence.get(sequence).and_then(next);
+            attempts.extend(next.map(|next| (sequence, next)));
+        }
         Position { floor: self.floor, settled, attempts }
+    }
+
+    /// The next call of [`changes`](Self::changes) is to tell all: what the last one told is not
+    /// known to anybody.
+    pub fn change_all(&mut self) {
+        self.changes.from = 0;
     }
 
     /// All below `sequence` has been looked at: what was not taken is not wanted.
@@ -273,6 +336,9 @@ impl Ledger {
             lease.attempts = lease.attempts.saturating_add(1);
             lease.set_deadline(tick_after(deadline));
             let (generation, attempt) = (lease.generation, u32::from(lease.attempts));
+            if let Some(again) = &mut self.changes.again {
+                again.push(sequence);
+            }
             return Some(Grant { sequence, generation, attempt });
         }
         None
@@ -555,7 +621,7 @@ impl Ledger {
     }
 
     fn must_wait(&self, key: u32, sequence: u64) -> bool {
-        key != 0
+        !matches!(key, 0 | UNREAD)
             && !self.keys.is_empty()
             && self.keys.get(&key).is_some_and(|key| key.holds(sequence))
     }
@@ -567,14 +633,14 @@ impl Ledger {
 
     /// Later messages of the key wait from now on.
     fn fail(&mut self, key: u32, sequence: u64) {
-        if key != 0 {
+        if !matches!(key, 0 | UNREAD) {
             self.keys.entry(key).or_default().failed.insert(sequence);
         }
     }
 
     /// The message at `sequence` is settled: those that waited for it alone are due.
     fn free_key(&mut self, key: u32, sequence: u64) {
-        if key == 0 || self.keys.is_empty() {
+        if matches!(key, 0 | UNREAD) || self.keys.is_empty() {
             return;
         }
         let Some(stopped) = self.keys.get_mut(&key) else { return };

@@ -13,7 +13,8 @@ use std::fmt;
 /// [`Broker::dead_letters`](crate::Broker::dead_letters).
 ///
 /// Listing reads through the logs of the topic's shards: it takes time in proportion to what they
-/// retain. Letters expire like other messages.
+/// retain, and memory for what it gives, not for what it reads. Letters expire like other messages,
+/// and are in no list then.
 ///
 /// ```
 /// use slipring::{Broker, DEAD_LETTER_REASON};
@@ -61,12 +62,22 @@ impl DeadLetters {
 
     /// The letter at `offset` of `partition`, if it is in the list.
     pub fn peek(&self, partition: u32, offset: u64) -> Option<OwnedMessage> {
-        self.list_where(1, |message| place_of(message) == (partition, offset)).pop()
+        let mut found = None;
+        self.each(Some((partition, offset)), |letter| {
+            found = Some(letter);
+            false
+        });
+        found
     }
 
     /// How many letters there are.
     pub fn count(&self) -> usize {
-        self.list(usize::MAX).len()
+        let mut count = 0;
+        self.each(None, |_| {
+            count += 1;
+            true
+        });
+        count
     }
 
     /// Publishes a letter to the topic that its message was from, as it was, and takes it out of the
@@ -97,7 +108,7 @@ impl DeadLetters {
     /// With the first that could not be; those before it were.
     pub fn redrive_all(&self) -> Result<u64, PublishError> {
         self.registry.engine.check()?;
-        self.redrive_these(self.list(usize::MAX))
+        self.redrive_where(|_| true)
     }
 
     /// The same for those that `filter` matches.
@@ -106,7 +117,7 @@ impl DeadLetters {
     /// As [`redrive_all`](Self::redrive_all).
     pub fn redrive_by(&self, filter: &Filter) -> Result<u64, PublishError> {
         self.registry.engine.check()?;
-        self.redrive_these(self.list_by(filter, usize::MAX))
+        self.redrive_where(|letter| matches(filter, letter))
     }
 
     /// Takes all letters out of the list; how many.
@@ -116,25 +127,31 @@ impl DeadLetters {
     /// again. [`PublishError::InsideFilter`] and [`PublishError::Forked`].
     pub fn purge(&self) -> Result<u64, PublishError> {
         self.registry.engine.check()?;
-        let letters = self.list(usize::MAX);
-        let places = letters.iter().map(|letter| place_of(&letter.view()));
-        let mut purged = 0;
-        for place in places {
+        let (mut purged, mut outcome) = (0, Ok(()));
+        self.each(None, |letter| {
+            let place = place_of(&letter.view());
             if self.registry.cleared.claim(place) {
                 self.registry.cleared.unclaim(place, true);
-                self.registry.note_cleared(place)?;
+                outcome = self.registry.note_cleared(place);
                 purged += 1;
             }
-        }
-        Ok(purged)
+            outcome.is_ok()
+        });
+        outcome.map(|()| purged)
     }
 
-    fn redrive_these(&self, letters: Vec<OwnedMessage>) -> Result<u64, PublishError> {
-        let mut sent = 0;
-        for letter in letters {
-            sent += u64::from(self.redrive(&letter.view())?);
-        }
-        Ok(sent)
+    fn redrive_where(&self, wanted: impl Fn(&Message<'_>) -> bool) -> Result<u64, PublishError> {
+        let mut sent = Ok(0);
+        self.each(None, |letter| {
+            let letter = letter.view();
+            if let Ok(count) = sent
+                && wanted(&letter)
+            {
+                sent = self.redrive(&letter).map(|is_sent| count + u64::from(is_sent));
+            }
+            sent.is_ok()
+        });
+        sent
     }
 
     fn send_back(&self, letter: &Message<'_>, topic: &str) -> Result<(), PublishError> {
@@ -154,37 +171,57 @@ impl DeadLetters {
     }
 
     fn list_where(&self, most: usize, wanted: impl Fn(&Message<'_>) -> bool) -> Vec<OwnedMessage> {
+        let mut letters = Vec::new();
+        self.each(None, |letter| {
+            if letters.len() < most && wanted(&letter.view()) {
+                letters.push(letter);
+            }
+            letters.len() < most
+        });
+        letters
+    }
+
+    /// Calls `f` with the letters that are in the list when this begins, one by one, until it says to
+    /// stop; or with the one in the place that is given.
+    fn each(&self, only: Option<(u32, u64)>, mut f: impl FnMut(OwnedMessage) -> bool) {
         let registry = &self.registry;
         if registry.engine.check().is_err() {
-            return Vec::new();
+            return;
         }
-        let Some(entry) = registry.find_topic(&self.topic) else { return Vec::new() };
-        let mut letters = Vec::new();
-        let wanted = |message: &Message<'_>| {
+        let Some(entry) = registry.find_topic(&self.topic) else { return };
+        let context = &registry.engine.context;
+        let is_letter = |message: &Message<'_>| {
             message.attribute(DEAD_LETTER_SUBSCRIPTION).is_some()
+                && !message.record.has_expired(context)
                 && !registry.cleared.has(place_of(message))
-                && wanted(message)
         };
-        for partition in &entry.partitions {
+        // Before anything is read: what `f` leads to may be more of them.
+        let offsets = entry.partitions.iter().map(|partition| match only {
+            Some((id, _)) if id != partition.id => 0..0,
+            Some((_, offset)) => offset..offset.saturating_add(1),
+            None => 0..partition.next_offset.get(),
+        });
+        let offsets: Vec<_> = offsets.collect();
+        for (partition, offsets) in entry.partitions.iter().zip(offsets) {
             let log = &registry.engine.shards[partition.shard].log;
-            let context = &registry.engine.context;
             if let Some(backing) = log.backing() {
-                let of_partition = backing.messages_of(partition.id, context);
-                letters.extend(
-                    of_partition.filter(|letter| wanted(&letter.view())).take(most - letters.len()),
-                );
+                let mut letters = backing.messages_of(partition.id, offsets, context);
+                if !letters.all(|letter| !is_letter(&letter.view()) || f(letter)) {
+                    return;
+                }
                 continue;
             }
             for sequence in log.low()..log.head() {
-                if letters.len() == most {
-                    return letters;
+                let letter = log.keep_message_if(sequence, context, |message| {
+                    message.partition() == partition.id
+                        && offsets.contains(&message.offset())
+                        && is_letter(message)
+                });
+                if letter.is_some_and(|letter| !f(letter)) {
+                    return;
                 }
-                letters.extend(log.keep_message_if(sequence, context, |message| {
-                    message.partition() == partition.id && wanted(message)
-                }));
             }
         }
-        letters
     }
 }
 

@@ -27,18 +27,15 @@
     )
 )]
 
-#[cfg(not(slipring_loom))]
 mod acked;
 #[cfg(not(slipring_loom))]
 mod acker;
-#[cfg(not(slipring_loom))]
 mod acks;
 mod agenda;
 #[cfg(not(slipring_loom))]
 mod alarm;
 #[cfg(not(slipring_loom))]
 mod archive;
-#[cfg(not(slipring_loom))]
 mod around;
 #[cfg_attr(slipring_loom, path = "backing_none.rs")]
 mod backing;
@@ -52,7 +49,6 @@ mod chunk;
 mod clock;
 mod config;
 mod contain;
-#[cfg(not(slipring_loom))]
 mod dead_letter;
 mod dedup;
 mod dedup_window;
@@ -82,6 +78,7 @@ mod leaf;
 mod lease;
 mod leaves;
 mod ledger;
+mod ledgers;
 #[cfg(not(slipring_loom))]
 mod letters;
 mod log;
@@ -94,7 +91,6 @@ mod metrics;
 mod model;
 mod once;
 mod origin;
-#[cfg(not(slipring_loom))]
 mod outage;
 mod outcome;
 mod overlay;
@@ -103,7 +99,7 @@ mod partition;
 mod path;
 mod pin;
 mod prefetch;
-#[cfg(not(slipring_loom))]
+#[cfg_attr(slipring_loom, path = "publisher_none.rs")]
 mod publisher;
 mod queue;
 #[cfg(not(slipring_loom))]
@@ -123,24 +119,17 @@ mod settled;
 mod shard;
 mod slab;
 mod snapshot;
-#[cfg(not(slipring_loom))]
 pub mod store;
-/// Of the store, the models have the group commit alone.
-#[cfg(slipring_loom)]
-pub mod store {
-    mod commit;
-    /// For the models.
-    pub mod internals {
-        pub use super::commit::{Commit, Mark};
-    }
-}
 #[cfg(not(slipring_loom))]
 mod subscribe;
 #[cfg(not(slipring_loom))]
 mod subscription;
+#[cfg_attr(slipring_loom, path = "suspects_none.rs")]
+mod suspects;
 mod sync;
 mod table;
 mod tally;
+mod terms;
 mod threads;
 #[cfg(not(slipring_loom))]
 mod ticket;
@@ -216,7 +205,7 @@ pub mod internals {
     pub use crate::fs::*;
     pub use crate::interest::{is_inside_filter, refusing_calls};
     pub use crate::kind::{ErrorKind, Kind};
-    pub use crate::ledger::{Grant, Ledger, Stale};
+    pub use crate::ledger::{Grant, Ledger, Position, Stale};
     pub use crate::log::{Log, LogWriter};
     #[cfg(slipring_loom)]
     pub use crate::model::*;

@@ -649,13 +649,15 @@ pub(crate) struct PartitionEntry {
     /// replayed either, also while it is still somewhere.
     pub(crate) low: AtomicU64,
     pub(crate) from_us: AtomicU64,
+    /// How old its messages may become, in microseconds.
+    pub(crate) max_age_us: AtomicU64,
 }
 
 impl PartitionEntry {
     pub(crate) fn new(topic: PlainArc<str>, deleted: bool) -> Self {
-        let (deleted, low, from_us) =
-            (AtomicBool::new(deleted), AtomicU64::new(0), AtomicU64::new(0));
-        Self { topic, deleted, low, from_us }
+        let (low, from_us, max_age_us) =
+            (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(u64::MAX));
+        Self { topic, deleted: AtomicBool::new(deleted), low, from_us, max_age_us }
     }
 }
 
@@ -759,7 +761,8 @@ impl<'a> Message<'a> {
     /// because the message was settled before, has expired, or was delivered anew since.
     ///
     /// # Errors
-    /// [`AckError::NotLeased`], [`AckError::InsideFilter`] or [`AckError::Forked`].
+    /// [`AckError::NotLeased`], [`AckError::Closed`], [`AckError::InsideFilter`] or
+    /// [`AckError::Forked`].
     pub fn ack(&self) -> Result<bool, AckError> {
         let (by, id) = self.settle()?;
         by.ack(id)

@@ -1,10 +1,11 @@
 //! Figures of a broker: a snapshot that costs nothing on the path of a message, where owners count
 //! in memory of their own, and its rendering for Prometheus.
 
-use crate::acks::{AckFigures, Acks};
+use crate::acks::Acks;
 use crate::breaker::BreakerState;
 use crate::inbox::Inbox;
 use crate::sync::{Arc, AtomicU64, Ordering};
+use crate::tally::AckFigures;
 use crate::worker::Task;
 use std::fmt::{self, Write as _};
 use std::sync::Weak;

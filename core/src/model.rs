@@ -4,20 +4,30 @@
 //! because those wait with a clock.
 #![expect(unsafe_code, reason = "records behind tokens")]
 
+use crate::acked::Acked;
+use crate::acks::Acks;
+use crate::around::AroundWaits;
 use crate::chunk::Pool;
-use crate::clock::Clock;
+use crate::clock::{Clock, TestClock};
 use crate::config::{DeliveryMode, Limits, Overflow, WhenFull};
+use crate::dead_letter::DeadLetterTopic;
+use crate::error::PublishError;
+use crate::handled::Handled;
 use crate::inbox::{Inbox, InboxState, Queue};
 use crate::interest::{Interest, Scan};
 use crate::lane::{Lane, Look, Next, Reader, Replay};
+use crate::lease::{AckId, Settle};
 use crate::log::Log;
 use crate::message::{self, Context, NewMessage, PartitionEntry, Record};
 use crate::origin::{FIRST_SEQUENCE, Memory, Origin};
+use crate::publisher::{Alarms, Engine, Generation};
 use crate::shard::{Appended, Partition, Routes, Shard, Stop, Waits};
 use crate::snapshot::Snapshot;
-use crate::sync::{Arc, AtomicBool, current_thread, epoch, park, watched};
+use crate::sync::{Arc, Ordering, PlainArc, current_thread, epoch, park, watched};
+use crate::terms::Terms;
 use crate::topic::Pattern;
 use crate::wait::Waiter;
+use std::time::Duration;
 
 /// Bytes of the largest payload that is claimed in a chunk with others: a chunk holds four.
 pub const QUARTER_CHUNK: usize = 896;
@@ -32,9 +42,9 @@ static PAYLOAD: [u8; WHOLE_CHUNK] = [7; WHOLE_CHUNK];
 /// One shard with one topic.
 #[derive(Debug)]
 pub struct World {
-    shard: Shard,
+    engine: Arc<Engine>,
     partition: Partition,
-    context: Arc<Context>,
+    clock: TestClock,
     routing: std::sync::Arc<Snapshot<Routes>>,
 }
 
@@ -71,7 +81,25 @@ impl World {
             &context,
             &routing,
         );
-        Self { shard, partition: Partition::new(0, 0, topic), context, routing }
+        let clock = TestClock::at(0);
+        let engine = Engine {
+            shards: Box::new([shard]),
+            context,
+            clock: Clock::from(&clock),
+            generation: Generation,
+            alarms: Alarms,
+            around_waits: AroundWaits::default(),
+        };
+        Self { engine: Arc::new(engine), partition: Partition::new(0, 0, topic), clock, routing }
+    }
+
+    fn shard(&self) -> &Shard {
+        &self.engine.shards[0]
+    }
+
+    /// Moves the time of leases.
+    pub fn pass_time(&self, by: Duration) {
+        self.clock.advance(by);
     }
 
     /// Publishes one message with a payload of `len` bytes, waiting as long as it takes.
@@ -79,7 +107,7 @@ impl World {
         let message = NewMessage::new(&PAYLOAD[..len]);
         let layout = message.layout(&Limits::default()).expect("allowed");
         loop {
-            let appended = self.shard.baton.run(|core| {
+            let appended = self.shard().baton.run(|core| {
                 match core.append_one(&self.partition, &message, layout) {
                     Some((first_offset, outcome)) => {
                         Appended { count: 1, first_offset, outcome, stop: None }
@@ -109,13 +137,13 @@ impl World {
     pub fn publish_claimed(&self, len: usize, aborted: usize) -> Published {
         let layout = NewMessage::new(&PAYLOAD[..len]).layout(&Limits::default()).expect("allowed");
         for _ in 0..aborted {
-            drop(self.shard.claims.claim(layout.bytes()));
+            drop(self.shard().claims.claim(layout.bytes()));
         }
-        let mut claim = self.shard.claims.claim(layout.bytes()).expect("memory");
+        let mut claim = self.shard().claims.claim(layout.bytes()).expect("memory");
         let at = message::write_claim(&claim, &NewMessage::default(), layout, self.partition.id);
         claim.bytes_at_mut(at, len).copy_from_slice(&PAYLOAD[..len]);
         let appended = self
-            .shard
+            .shard()
             .baton
             .run(|core| core.append_claim(&self.partition, &claim, &mut Waits::default()));
         match appended.stop {
@@ -155,20 +183,34 @@ impl World {
             self.routing.store(Arc::new(routes));
         };
         if replay {
-            self.shard.baton.run(|core| {
+            self.shard().baton.run(|core| {
                 core.begin_replay(&inbox, Replay { cursor: 0, scan: Scan::default() });
                 route();
             });
         } else {
             route();
         }
-        let context = Arc::clone(&self.context);
+        let context = Arc::clone(&self.engine.context);
         Consumer { inbox, reader: Reader { subscription: id }, context }
+    }
+
+    /// Begins a subscription that settles what it takes; with `handles`, as handlers do it, and
+    /// durably.
+    pub fn subscribe_acked(&self, id: u64, capacity: usize, handles: bool) -> AckedConsumer {
+        let consumer = self.subscribe_at_least_once(id, capacity);
+        let terms = Terms { is_durable: handles, ..Terms::default() };
+        let dead_letters = DeadLetterTopic {
+            name: Arc::from_std("nowhere".into()),
+            open: Arc::from_std(PlainArc::new(|| Err(PublishError::Closed))),
+        };
+        let acks =
+            Acks::new(Arc::clone(&consumer.inbox), Arc::clone(&self.engine), terms, dead_letters);
+        AckedConsumer { consumer, acked: Acked::new(PlainArc::new(acks), handles), last: None }
     }
 
     /// Refuses every publish from now on.
     pub fn close(&self) {
-        self.shard.baton.run(|core| core.close());
+        self.shard().baton.run(|core| core.close());
     }
 }
 
@@ -231,7 +273,7 @@ impl Consumer {
         let Self { inbox, reader, .. } = self;
         let Some(lane) = inbox.lane(0) else { return Received::Empty };
         loop {
-            match lane.next(reader, 1, &inbox.interest, &world.context) {
+            match lane.next(reader, 1, &inbox.interest, &world.engine.context) {
                 Next::Record(address) => {
                     lane.release_older(reader);
                     lane.release(reader);
@@ -246,7 +288,7 @@ impl Consumer {
                     return Received::Empty;
                 }
                 Next::CaughtUp => {
-                    if world.shard.baton.run(|core| core.go_live(inbox, lane)) {
+                    if world.shard().baton.run(|core| core.go_live(inbox, lane)) {
                         lane.leave_log(reader);
                     }
                 }
@@ -284,13 +326,18 @@ impl Consumer {
 
     /// Waits until there is something, or the subscription has ended: then it is false.
     pub fn wait(&mut self, world: &World) -> bool {
-        let Self { inbox, reader, .. } = self;
+        self.wait_unless(world, || false)
+    }
+
+    fn wait_unless(&mut self, world: &World, is_due: impl Fn() -> bool) -> bool {
+        let Self { inbox, reader, context } = self;
         loop {
             let me = current_thread().id();
             inbox.await_arrivals(Waiter::this_thread());
-            let empty = inbox
-                .lanes()
-                .all(|lane| lane.look(reader, &inbox.interest, &world.context) == Look::Nothing);
+            let is_empty = |lane: &Lane, reader: &mut Reader| {
+                lane.look(reader, &inbox.interest, context) == Look::Nothing
+            };
+            let empty = !is_due() && inbox.lanes().all(|lane| is_empty(lane, reader));
             let open = inbox.state() == InboxState::Open;
             if empty && open {
                 park();
@@ -316,7 +363,7 @@ impl Consumer {
         };
         world.routing.store(Arc::new(routes));
         let inbox = &*self.inbox;
-        world.shard.baton.run(|core| core.end_inbox(inbox));
+        world.shard().baton.run(|core| core.end_inbox(inbox));
         for lane in inbox.lanes() {
             lane.discard(&mut self.reader);
         }
@@ -325,6 +372,116 @@ impl Consumer {
     /// Messages that expired before they were delivered.
     pub fn expired(&self) -> u64 {
         self.inbox.lanes().map(|lane| lane.expired()).sum()
+    }
+}
+
+/// A subscription whose messages are settled.
+#[derive(Debug)]
+pub struct AckedConsumer {
+    consumer: Consumer,
+    acked: Acked,
+    /// The address of the message that was received last, while it is at hand.
+    last: Option<usize>,
+}
+
+impl AckedConsumer {
+    /// What there is, as `Receiver::next` has it. The message stays at hand until the next call.
+    pub fn next(&mut self, world: &World) -> Received {
+        let Self { consumer: Consumer { inbox, reader, .. }, acked, last } = self;
+        acked.clear();
+        *last = None;
+        let Some(lane) = inbox.lane(0) else { return Received::Empty };
+        lane.release_older(reader);
+        loop {
+            match acked.next(inbox, &world.engine, reader, 0) {
+                Next::Record(address) => {
+                    *last = Some(address);
+                    return Received::Message(read(address));
+                }
+                Next::Lagged(lost) => {
+                    lane.release(reader);
+                    return Received::Lagged(lost);
+                }
+                Next::Failed(fault) => unreachable!("nothing backs a model's log: {fault}"),
+                Next::Empty => {
+                    lane.unpin(reader);
+                    return Received::Empty;
+                }
+                Next::CaughtUp => {
+                    if world.shard().baton.run(|core| core.go_live(inbox, lane)) {
+                        lane.leave_log(reader);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Names the lease on the message at hand.
+    pub fn ack_id(&self) -> AckId {
+        self.acked.last().expect("a message is at hand").id
+    }
+
+    /// The handler has succeeded with the message at hand, or not.
+    pub fn handle(&mut self, world: &World, success: bool) {
+        let Self { consumer, acked, last } = self;
+        let address = last.take().expect("a message is at hand");
+        let handled = if success { Handled::Success } else { Handled::retry("a model") };
+        let message = Lane::message(&consumer.reader, address, &world.engine.context);
+        acked.settle(&message, &handled);
+    }
+
+    /// The handler's slice of messages is over.
+    pub fn end_slice(&mut self) {
+        self.acked.end_slice();
+    }
+
+    /// Waits until there is something, as `Subscription::rest` has it.
+    pub fn wait(&mut self, world: &World) {
+        self.consumer.wait_unless(world, || self.acked.acks.is_due());
+    }
+
+    /// What settles its messages.
+    pub fn settler(&self) -> Settler {
+        Settler(PlainArc::clone(&self.acked.acks))
+    }
+
+    /// What dropping a subscription does.
+    pub fn unsubscribe(self, world: &World) {
+        self.consumer.unsubscribe(world);
+    }
+}
+
+/// What settles the messages of a subscription, from anywhere.
+#[derive(Debug, Clone)]
+pub struct Settler(PlainArc<Acks>);
+
+impl Settler {
+    /// Whether that has settled it.
+    pub fn ack(&self, id: AckId) -> bool {
+        self.0.ack(id).expect("of this subscription")
+    }
+
+    /// Whether that has given it back, to be delivered again at once.
+    pub fn nack(&self, id: AckId) -> bool {
+        self.0.nack(id, Some(Duration::ZERO)).is_ok()
+    }
+
+    /// The position in the partition below which everything is settled, as a durable store notes it.
+    pub fn settled_below(&self) -> u64 {
+        let positions = self.0.changes().expect("no other inbox goes on");
+        positions[0].as_ref().map_or(0, |position| position.floor.saturating_sub(FIRST_SEQUENCE))
+    }
+
+    /// Messages that are neither settled nor expired, of those that were taken.
+    pub fn unsettled(&self) -> u64 {
+        self.0.unsettled()
+    }
+
+    /// Messages that expired, taken or not.
+    pub fn expired(&self) -> u64 {
+        let before = self.0.inbox.lanes().map(|lane| lane.expired()).sum::<u64>();
+        // Relaxed: a figure that orders nothing.
+        before + self.0.figures.expired_leases.load(Ordering::Relaxed)
     }
 }
 

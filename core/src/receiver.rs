@@ -95,6 +95,11 @@ impl Receiver {
         }
     }
 
+    /// Whether what was taken last goes to the consumer alone.
+    pub(crate) fn took_suspect(&self) -> bool {
+        self.acked.as_ref().is_some_and(|acked| acked.is_alone())
+    }
+
     /// A loss that is to be told.
     fn take_untold(&mut self) -> Option<u64> {
         let lost = self.untold & !SETTLED_LATER;
@@ -405,7 +410,7 @@ impl Receiver {
             match self.next_specially() {
                 Next::Record(address) => {
                     count += 1;
-                    if !f(&self.message(address)) {
+                    if !f(&self.message(address)) || self.took_suspect() {
                         break;
                     }
                 }

@@ -1,11 +1,11 @@
 //! The registry: what a broker knows of its topics and subscriptions, and how they come and go.
 
-use crate::acks::{Acks, DeadLetterTopic, Terms};
+use crate::acks::Acks;
 use crate::archive::Archive;
-use crate::backing::Recalled;
+use crate::backing::{Backing, Recalled};
 use crate::clock::deadline_after;
 use crate::config::{Start, TopicConfig};
-use crate::dead_letter::{self, Cleared};
+use crate::dead_letter::{self, Cleared, DeadLetterTopic};
 use crate::dedup_window::DedupLimits;
 use crate::error::{ConfigError, PublishError, StoreFault, SubscribeError};
 use crate::inbox::{Inbox, InboxState};
@@ -21,6 +21,7 @@ use crate::shard::{Partition, Routes, Shard};
 use crate::snapshot::Snapshot;
 use crate::store::Retention;
 use crate::sync::{Arc, AtomicBool, Ordering, epoch};
+use crate::terms::Terms;
 use crate::threads;
 use crate::worker::{Task, Workers};
 use std::collections::{BTreeMap, HashMap};
@@ -46,7 +47,7 @@ pub(crate) struct Registry {
     pub(crate) merging: AtomicBool,
     pub(crate) cleared: Cleared,
     /// What outlives the process, if anything does.
-    pub(crate) archive: Option<Archive>,
+    pub(crate) archive: Option<Arc<Archive>>,
     pub(crate) keeper: OnceLock<Keeper>,
 }
 
@@ -107,10 +108,12 @@ pub struct CloseReport {
     /// Messages that were queued for handlers and not handled in time. They are lost, but those of a
     /// named subscription in a directory, which come when that is opened again.
     pub unhandled: u64,
-    /// Messages that are queued for subscriptions that are pulled. They can still be received.
+    /// Messages that are queued for subscriptions that are pulled. They can still be received, but
+    /// those of a named subscription in a directory, which come when that is opened again.
     pub unreceived: u64,
     /// Messages that were delivered and are not settled: failed and waiting for another attempt, or
-    /// not acknowledged yet. What has been received can still be acknowledged.
+    /// not acknowledged yet. What has been received can still be acknowledged, but in a directory,
+    /// which is let go: there it is delivered again when that is opened again.
     pub unsettled: u64,
     /// Whether a handler was still running. It runs to its end, and is then not called again.
     pub handler_running: bool,
@@ -231,11 +234,14 @@ impl Registry {
     ) -> Arc<Acks> {
         let topic = dead_letters.map_or_else(|| dead_letter::default_topic(inbox), str::to_owned);
         let broker = Arc::downgrade(self);
-        let topic: Arc<DeadLetterTopic> = Arc::new(move || {
+        let name: Arc<str> = topic.into();
+        let topic = Arc::clone(&name);
+        let open = Arc::new(move || {
             let broker = broker.upgrade().ok_or(PublishError::Closed)?;
             broker.dead_letter_topic(&topic)
         });
-        Arc::new(Acks::new(Arc::clone(inbox), Arc::clone(&self.engine), terms, topic))
+        let dead_letters = DeadLetterTopic { name, open };
+        Arc::new(Acks::new(Arc::clone(inbox), Arc::clone(&self.engine), terms, dead_letters))
     }
 
     /// Takes `inbox` out of the routes and out of what the broker knows.
@@ -337,7 +343,7 @@ impl Registry {
         }
         report.unreceived = inboxes.iter().map(|inbox| inbox.depth()).sum();
         report.unsettled = acks.iter().map(|acks| acks.unsettled()).sum();
-        report.store = self.close_archive().err();
+        report.store = self.close_archive(!report.handler_running).err();
         tracing::info!(?report, "broker closed");
         report
     }
@@ -475,6 +481,8 @@ impl Registry {
         match acks.filter(|_| inbox.name.is_some()) {
             // Nothing is written down where it goes on where it was.
             Some(acks) if matches!(self.succeed(inbox, acks, None, true), Ok(Some(_))) => {}
+            // The end of the broker is still to note what it has settled.
+            Some(acks) if acks.is_durable() && self.engine.is_closed() => {}
             _ => self.unroute(inbox),
         }
     }
@@ -513,13 +521,14 @@ impl Registry {
     /// which is foreign code: no lock is held.
     pub(crate) fn replays(&self, inbox: &Inbox, start: Start) -> Option<Vec<Replay>> {
         let shards = &self.engine.shards;
-        let replay = |cursor| Replay { cursor, scan: Scan::default() };
+        let now_us = self.engine.clock.unix_us();
+        let replay = |cursor| Replay { cursor, scan: Scan::since(now_us) };
         let from = |cursor: &dyn Fn(&Shard) -> u64| {
             Some(shards.iter().map(|shard| replay(cursor(shard))).collect())
         };
         match start {
             Start::Now => None,
-            Start::Earliest | Start::Offset(_) => from(&|shard| shard.log.oldest()),
+            Start::Earliest | Start::Offset(_) => from(&|shard| oldest_of(&shard.log)),
             Start::Time(from_us) => from(&|shard| first_at(&shard.log, from_us)),
             Start::Last(count) => {
                 // The last `count` of each shard, and of those the latest `count`. Where none of a
@@ -611,6 +620,11 @@ fn records_before(log: &Log, start: u64, end: u64) -> Vec<(u64, KeptRecord)> {
     }
     let pinned = epoch::pin();
     (start..end).filter_map(|sequence| Some((sequence, log.keep(sequence, &pinned)?))).collect()
+}
+
+/// Where a log begins for who has had nothing of it: what is gone already is no loss.
+fn oldest_of(log: &Log) -> u64 {
+    log.backing().map_or_else(|| log.low(), Backing::low_now)
 }
 
 /// The first sequence that was published at `time_us` or later.

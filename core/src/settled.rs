@@ -43,6 +43,14 @@ impl Settled {
         sparse
     }
 
+    /// All of `range` that is not settled.
+    pub fn missing(&self, range: Range<u64>) -> RoaringTreemap {
+        let mut missing = RoaringTreemap::new();
+        missing.insert_range(range.start.max(self.floor)..range.end.max(self.floor));
+        missing -= &self.above;
+        missing
+    }
+
     /// Behind the highest sequence that is settled.
     pub fn end(&self) -> u64 {
         self.end.max(self.floor)

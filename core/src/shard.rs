@@ -840,8 +840,12 @@ impl Core {
 
     /// Makes the lane of an inbox that begins in the past, before any route has it.
     pub(crate) fn begin_replay(&mut self, inbox: &Arc<Inbox>, replay: Replay) {
-        let cursor = replay.cursor.max(self.log.log().oldest());
-        let replay = Replay { cursor, ..replay };
+        let log = self.log.log();
+        let mut replay = replay;
+        // What is gone of the past of one that goes on is read as a loss.
+        if replay.scan.is_of_new() || log.backing().is_none() {
+            replay.cursor = replay.cursor.max(log.oldest());
+        }
         let lane = inbox.make_lane(self.held.shard, self.log.log(), Some(replay));
         if self.when_full == WhenFull::Refuse {
             self.awaited.insert(inbox.id, Arc::clone(lane));

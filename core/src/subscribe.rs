@@ -1,6 +1,6 @@
 //! Subscribing: the settings of a subscription, and what comes of them.
 
-use crate::acks::{Acks, LEASE_MAX, LEASE_MIN, Terms};
+use crate::acks::Acks;
 use crate::backoff::Backoff;
 use crate::clock::{deadline_after, whole_ms};
 use crate::config::{
@@ -20,6 +20,7 @@ use crate::registry::{Registry, Succession};
 use crate::store::meta::SubscriptionRecord;
 use crate::subscription::{Home, Subscription};
 use crate::sync::Arc;
+use crate::terms::{LEASE_MAX, LEASE_MIN, Terms};
 use crate::topic::{Pattern, validate_name};
 use crate::wait::Schedule;
 use crate::worker::{Around, HandlerFn, OnLagged, Task, TaskConfig};
@@ -67,6 +68,8 @@ pub struct SubscriptionBuilder<'a> {
     overflow: Option<Overflow>,
     delivery: DeliveryMode,
     terms: Terms,
+    /// The visibility timeout that asks for nothing.
+    usual_visibility: Duration,
     dead_letter_topic: Option<&'a str>,
     takes_over: bool,
     start: Start,
@@ -103,6 +106,7 @@ impl<'a> SubscriptionBuilder<'a> {
             overflow: None,
             delivery: DeliveryMode::default(),
             terms: Terms::default(),
+            usual_visibility: Terms::default().visibility,
             dead_letter_topic: None,
             takes_over: false,
             start: Start::default(),
@@ -126,9 +130,16 @@ impl<'a> SubscriptionBuilder<'a> {
     ///
     /// A subscription that has a name and delivers at least once (the default) lives as long as the
     /// broker, or its directory: when its consumer is dropped it goes on without one, and the next that
-    /// is opened under the name gets all that was published in between, as far as the log retains it,
-    /// and all that was not settled. It keeps the filter and the other settings that it was made with, and goes on
-    /// where it was, whatever start is asked for.
+    /// is opened under the name gets all that was published in between, as far as the log retains it, and all that was
+    /// not settled. It goes on where it was, whatever start is asked for.
+    ///
+    /// It keeps its patterns, filter, capacity, visibility timeout, attempts, backoff, outstanding
+    /// messages, order of keys and topic for dead letters. Whoever opens it again repeats them or
+    /// leaves them out: another value is refused with [`SubscribeError::Different`] or
+    /// [`SubscribeError::DifferentSetting`], but a default asks for nothing, and of a filter function
+    /// the one that was given first stays. To change them, delete the subscription and make it anew.
+    /// The way of waiting, and for handlers the thread, the circuit breaker and the functions that
+    /// are told, are those of each consumer.
     pub fn name(self, name: &'a str) -> Self {
         Self { name: Some(name), ..self }
     }
@@ -178,7 +189,23 @@ impl<'a> SubscriptionBuilder<'a> {
         self
     }
 
+    /// The same for a consumer of a kind that gets another time than 10 s where nothing is asked for:
+    /// a subscription that exists keeps its own.
+    #[doc(hidden)]
+    pub fn usual_visibility_timeout(mut self, timeout: Duration) -> Self {
+        self.usual_visibility = timeout;
+        self.visibility_timeout(timeout)
+    }
+
     /// How often a message is delivered before it goes to the dead letters: 1 to 65,535, 5 by default.
+    ///
+    /// In a directory, deliveries that ended with their process count as well, but for one that may be
+    /// missed: a message that kills its process each time is a dead letter after at most one start
+    /// more. For that, what was in the log when a process ended without [closing] its broker is
+    /// noted when it is delivered and when it is settled, which costs a system call each, and comes in
+    /// batches of one.
+    ///
+    /// [closing]: crate::Broker::close
     pub fn max_delivery_attempts(mut self, attempts: u32) -> Self {
         self.terms.max_attempts = attempts;
         self
@@ -300,6 +327,7 @@ impl<'a> SubscriptionBuilder<'a> {
         if self.overflow.is_some() && self.delivery == DeliveryMode::AtLeastOnce {
             return Err(SubscribeError::OverflowAtLeastOnce);
         }
+        self.check()?;
         let Some(name) = self.name.filter(|_| self.delivery == DeliveryMode::AtLeastOnce) else {
             return Ok(None);
         };
@@ -314,6 +342,7 @@ impl<'a> SubscriptionBuilder<'a> {
             if known.inbox.interest.patterns != patterns {
                 return Err(SubscribeError::Different);
             }
+            self.check_kept(&known.inbox, &acks)?;
             if known.is_offline {
                 known.is_offline = false;
                 return Ok(Some(acks));
@@ -332,6 +361,60 @@ impl<'a> SubscriptionBuilder<'a> {
                     acks.inbox.wake_all();
                 }
             }
+        }
+    }
+
+    /// Whether each setting is valid by itself.
+    fn check(&self) -> Result<(), SubscribeError> {
+        self.patterns()?;
+        if let Err(error) = &self.filter {
+            return Err(SubscribeError::InvalidFilter(error.clone()));
+        }
+        check_ranges([("capacity", self.capacity as u64, 1, MAX_CAPACITY as u64)])?;
+        if let Some(name) = self.name {
+            check_subscription_name(name)?;
+        }
+        if let Some(topic) = self.dead_letter_topic {
+            validate_name(topic).map_err(SubscribeError::InvalidDeadLetterTopic)?;
+        }
+        if self.delivery == DeliveryMode::AtLeastOnce {
+            check_terms(&self.terms)?;
+        }
+        Ok(())
+    }
+
+    /// Whether what is asked for is what the subscription of this name keeps. A default asks for
+    /// nothing.
+    fn check_kept(&self, inbox: &Inbox, acks: &Acks) -> Result<(), SubscribeError> {
+        let default = Terms { visibility: self.usual_visibility, ..Terms::default() };
+        let (asked, kept) = (&self.terms, &acks.terms);
+        let other = |asked: u64, kept: u64, default: u64| asked != kept && asked != default;
+        let visibility = |terms: &Terms| whole_ms(terms.visibility);
+        let attempts = |terms: &Terms| terms.max_attempts.into();
+        let outstanding = |terms: &Terms| terms.max_outstanding as u64;
+        let backoff = |terms: &Terms| {
+            let (min, max, jitter) = terms.backoff.parts();
+            (whole_ms(min), whole_ms(max), jitter)
+        };
+        let of =
+            |figure: &dyn Fn(&Terms) -> u64| other(figure(asked), figure(kept), figure(&default));
+        let has_other_backoff =
+            backoff(asked) != backoff(kept) && backoff(asked) != backoff(&default);
+        let (capacity, kept_capacity) = (self.capacity as u64, inbox.capacity as u64);
+        let topic = self.dead_letter_topic;
+        let settings = [
+            ("filter", self.filter.as_ref().is_ok_and(|filter| is_other(filter, inbox))),
+            ("capacity", other(capacity, kept_capacity, DEFAULT_CAPACITY as u64)),
+            ("visibility_timeout", of(&visibility)),
+            ("max_delivery_attempts", of(&attempts)),
+            ("backoff", has_other_backoff),
+            ("max_outstanding", of(&outstanding)),
+            ("keys_overtake", kept.keys_wait && !asked.keys_wait),
+            ("dead_letter_topic", topic.is_some_and(|topic| *topic != *acks.dead_letters.name)),
+        ];
+        match settings.into_iter().find(|(_, is_other)| *is_other) {
+            Some((setting, _)) => Err(SubscribeError::DifferentSetting { setting }),
+            None => Ok(()),
         }
     }
 
@@ -405,7 +488,7 @@ impl<'a> SubscriptionBuilder<'a> {
         Ok(HandlerSubscription { inner: Arc::downgrade(&registry), task: Some(task), waits: true })
     }
 
-    /// The inbox of a new subscription, what settles its messages, and what is to be written down of
+    /// The inbox of a new subscription whose settings were [checked](Self::check), what settles its messages, and what is to be written down of
     /// it where it outlives the process.
     #[expect(clippy::type_complexity, reason = "what a subscription consists of")]
     fn make_inbox(
@@ -414,17 +497,7 @@ impl<'a> SubscriptionBuilder<'a> {
         self.registry.engine.check()?;
         let patterns = self.patterns()?;
         let selector = self.filter.map_err(SubscribeError::InvalidFilter)?;
-        check_ranges([("capacity", self.capacity as u64, 1, MAX_CAPACITY as u64)])?;
-        if let Some(name) = self.name {
-            check_subscription_name(name)?;
-        }
-        if let Some(topic) = self.dead_letter_topic {
-            validate_name(topic).map_err(SubscribeError::InvalidDeadLetterTopic)?;
-        }
         let settles_later = self.delivery == DeliveryMode::AtLeastOnce;
-        if settles_later {
-            check_terms(&self.terms)?;
-        }
         let inner = &self.registry;
         let mut record = None;
         if settles_later && self.name.is_some() && inner.archive.is_some() {
@@ -477,6 +550,17 @@ fn keep(
         registry.engine.silence(inbox);
         SubscribeError::Store(fault)
     })
+}
+
+/// Whether another filter is asked for than `inbox` has. Of two functions nobody knows.
+fn is_other(asked: &Option<Selector>, inbox: &Inbox) -> bool {
+    match (asked, inbox.interest.selector.as_deref()) {
+        (None, _) | (Some(Selector::Function(_)), Some(Selector::Function(_))) => false,
+        (Some(Selector::Expression(asked)), Some(Selector::Expression(kept))) => {
+            asked.to_string() != kept.to_string()
+        }
+        _ => true,
+    }
 }
 
 fn check_terms(terms: &Terms) -> Result<(), SubscribeError> {

@@ -204,7 +204,7 @@ impl Subscription {
 
     fn fill_batch(&mut self, most: usize) {
         // The rest comes from the same lane, whose slots are given back together.
-        while self.batch.len() < most {
+        while self.batch.len() < most && !self.receiver.took_suspect() {
             let next = if self.receiver.is_settled_later() {
                 self.receiver.next_acked_of_turn()
             } else {

@@ -1,6 +1,6 @@
-//! What is counted of lanes and shards, each figure by one owner alone.
+//! What is counted of lanes and shards, each figure by one owner alone; and of acknowledgements.
 
-use crate::sync::Counter;
+use crate::sync::{AtomicU64, Counter};
 
 /// Counted by the holder.
 #[derive(Debug, Default)]
@@ -44,4 +44,14 @@ pub(crate) struct ShardFigures {
     pub(crate) expired: Counter,
     /// Chunk bytes that the log retains.
     pub(crate) retained_bytes: Counter,
+}
+
+/// Of acknowledgements, counted by whoever does it.
+#[derive(Debug, Default)]
+pub(crate) struct AckFigures {
+    pub(crate) acked: AtomicU64,
+    pub(crate) redelivered: AtomicU64,
+    pub(crate) dead_lettered: AtomicU64,
+    /// Expired from the log unsettled, after they had been delivered.
+    pub(crate) expired_leases: AtomicU64,
 }

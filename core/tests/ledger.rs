@@ -1,7 +1,7 @@
 //! The ledger against a model that looks at every message each time.
 
 use proptest::prelude::*;
-use slipring::internals::{Grant, Ledger, Stale};
+use slipring::internals::{Grant, Ledger, Position, Stale};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -104,6 +104,7 @@ enum Step {
     ExpireAll,
     Restore,
     Seek(u64),
+    Tell,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -125,6 +126,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::ExpireAll),
         1 => Just(Step::Restore),
         1 => (0u64..100).prop_map(Step::Seek),
+        3 => Just(Step::Tell),
     ]
 }
 
@@ -196,6 +198,7 @@ fn given(model: &mut Model, grant: Grant) -> Result<(), TestCaseError> {
 fn run(start: u64, steps: Vec<Step>) -> Result<(), TestCaseError> {
     let mut ledger = Ledger::new(start);
     let mut model = Model { next: start, ..Model::default() };
+    let mut told = Position::default();
     for step in steps {
         match step {
             Step::Take { skip, key } => {
@@ -278,9 +281,10 @@ fn run(start: u64, steps: Vec<Step>) -> Result<(), TestCaseError> {
                 }
             }
             Step::Restore => {
-                ledger = Ledger::restored(ledger.position(), |sequence| {
-                    model.unsettled.get(&sequence).map_or(0, |message| message.key)
-                });
+                ledger.change_all();
+                told = ledger.changes();
+                // Without keys, as nobody tells them.
+                ledger = Ledger::restored(told.clone(), false);
                 // What comes after the last one that was settled or delivered is taken anew.
                 let anew = model.unsettled.split_off(&ledger.next());
                 prop_assert!(anew.values().all(|message| message.attempt == 0));
@@ -290,13 +294,33 @@ fn run(start: u64, steps: Vec<Step>) -> Result<(), TestCaseError> {
                 model.grants.clear();
                 for message in model.unsettled.values_mut() {
                     message.state = State::Waiting { until: 0 };
-                    message.generation = 0;
+                    (message.generation, message.key) = (0, 0);
                     message.failed = message.attempt > 0;
                 }
             }
             Step::Seek(to) => {
                 ledger = Ledger::new(to);
                 model = Model { next: to, now: model.now, ..Model::default() };
+                told = Position::default();
+            }
+            Step::Tell => {
+                let changes = ledger.changes();
+                let attempts = changes.attempts.into_iter().chain(told.attempts);
+                let attempts = attempts.filter(|(at, _)| model.unsettled.contains_key(at));
+                // What was told before is not above what is told anew.
+                let mut all = BTreeMap::new();
+                for (sequence, next) in attempts {
+                    all.entry(sequence).or_insert(next);
+                }
+                told = Position { attempts: all, ..changes };
+                let expected = model.unsettled.iter().filter(|(_, message)| message.attempt > 0);
+                let expected = expected.map(|(&at, message)| (at, message.attempt as u16 + 1));
+                prop_assert_eq!(&told.attempts, &expected.collect::<BTreeMap<_, _>>());
+                prop_assert_eq!(told.floor, model.floor());
+                for sequence in told.floor..model.next {
+                    let is_settled = !model.unsettled.contains_key(&sequence);
+                    prop_assert_eq!(told.settled.contains(sequence), is_settled);
+                }
             }
             Step::Ack(_) | Step::Nack(..) | Step::Extend(..) => {}
         }
@@ -334,7 +358,7 @@ fn run(start: u64, steps: Vec<Step>) -> Result<(), TestCaseError> {
             }
         }
     }
-    let position = ledger.position();
+    let position = ledger.changes();
     for sequence in start..model.next {
         let is_settled = !model.unsettled.contains_key(&sequence);
         let told = sequence < position.floor || position.settled.contains(sequence);

@@ -48,7 +48,8 @@ pub struct slipring_close_report {
     /// Messages that were queued for handlers and not handled in time. They are lost, but those of a
     /// named subscription in a directory, which come when that is opened again.
     pub unhandled: u64,
-    /// Messages that are queued for subscriptions that are pulled. They can still be received.
+    /// Messages that are queued for subscriptions that are pulled. They can still be received, but
+    /// those of a named subscription in a directory, which come when that is opened again.
     pub unreceived: u64,
     /// 1 if a handler was still running. It runs to its end, and is then not called again.
     pub handler_running: u32,
@@ -111,7 +112,9 @@ pub unsafe extern "C" fn slipring_broker_flush(broker: *const slipring_broker) -
 
 /// Closes the broker: stops intake, gives handlers `deadline_ns` to handle what is queued, and
 /// stops all threads. Publishers and consumers that wait wake with CLOSED; what is queued for
-/// subscriptions that are pulled can still be received. `report` may be NULL.
+/// subscriptions that are pulled can still be received. A named subscription in a directory hands
+/// nothing over any more and refuses acknowledgements with CLOSED: what it has not settled comes when
+/// that is opened again. `report` may be NULL.
 ///
 /// May be called from inside a handler, which then is not waited for. Closing again does nothing,
 /// and neither does closing from inside a filter function. Errors: EINVAL. Waits for handlers.

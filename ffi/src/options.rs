@@ -391,8 +391,9 @@ pub struct slipring_subscription_options {
     /// A subscription that has a name and delivers at least once lives as long as the broker, or its
     /// directory: when its handle is freed it goes on without a consumer, and the next that
     /// subscribes under the name gets all that was published in between, as far as it is retained,
-    /// and all that was not settled. It keeps the filter and the other settings that it was made
-    /// with, and goes on where it was, whatever start is asked for.
+    /// and all that was not settled. It goes on where it was, whatever start is asked for, and keeps
+    /// the filter and the other settings that it was made with: to ask for another value is refused
+    /// with EINUSE, but a default asks for nothing.
     pub name: *const c_char,
     /// Its length.
     pub name_len: usize,

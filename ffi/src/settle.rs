@@ -70,7 +70,8 @@ unsafe fn settle(
 /// All of them are tried. `outcomes` may be NULL, or has room for as many, and gets what became of
 /// each, whatever is returned for all; only an array that cannot be is refused before that. OK if all
 /// were settled. Otherwise the last failure, or STALE if leases were over and nothing worse: that is
-/// harmless. Errors: EINVAL, ENOTLEASED, EFILTERING, EFORKED. Does not wait.
+/// harmless. CLOSED in a directory whose broker has closed: nobody could note it any more. Errors:
+/// EINVAL, ENOTLEASED, EFILTERING, EFORKED. Does not wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn slipring_ack(
     messages: *const slipring_message,

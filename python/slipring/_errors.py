@@ -63,7 +63,7 @@ class AtMostOnce(ConfigError, SeekError):
     """Only a subscription that delivers at least once can do that."""
 
 
-class Closed(PublishError, SubscribeError, RecvError, ConfigError, SeekError):
+class Closed(PublishError, SubscribeError, RecvError, ConfigError, AckError, SeekError):
     """The broker or the subscription is closed; when receiving, everything queued was delivered."""
 
 
@@ -146,7 +146,7 @@ class NameInUse(SubscribeError, ConfigError):
 
 
 class DifferentSubscription(NameInUse):
-    """A subscription of this name exists, with other patterns or another delivery mode."""
+    """A subscription of this name exists, with other patterns, another delivery mode or setting."""
 
 
 class NoMemory(PublishError, MemoryError):

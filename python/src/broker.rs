@@ -583,7 +583,8 @@ impl Broker {
 
     /// Stops intake, gives handlers until `deadline` from now to handle what is queued, and stops
     /// all threads. Who waits is told `Closed`; what is queued for subscriptions that are fetched
-    /// from can still be received. Closing again does nothing.
+    /// from can still be received. A named subscription in a directory hands nothing over any more, and
+    /// refuses acknowledgements with `Closed`. Closing again does nothing.
     #[pyo3(signature = (deadline=Seconds(PATIENCE)))]
     fn close(&self, py: Python<'_>, deadline: Seconds) -> PyResult<CloseReport> {
         let shared = Arc::clone(&self.0);

@@ -186,7 +186,8 @@ impl Details for PublishError {
 
 impl Details for SubscribeError {
     fn class_name(&self) -> Option<&'static str> {
-        matches!(self, Self::Different).then_some("DifferentSubscription")
+        let is_different = matches!(self, Self::Different | Self::DifferentSetting { .. });
+        is_different.then_some("DifferentSubscription")
     }
 
     fn describe(&self, exception: &Bound<'_, PyAny>) -> PyResult<()> {

@@ -17,6 +17,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyWeakrefReference};
 use std::cell::Cell;
+use std::hint::black_box;
+use std::mem::transmute;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -86,15 +88,21 @@ pub(crate) fn register(py: Python<'_>) -> PyResult<()> {
     py.import("os")?.call_method("register_at_fork", (), Some(&keywords)).map(drop)
 }
 
-unsafe extern "C-unwind" {
-    fn PyObject_CallObject(
-        callable: *mut ffi::PyObject,
-        arguments: *mut ffi::PyObject,
-    ) -> *mut ffi::PyObject;
-
-    fn Py_DecRef(object: *mut ffi::PyObject);
-
-    fn PyErr_WriteUnraisable(object: *mut ffi::PyObject);
+/// A function of the interpreter's that may unwind the thread. Its declaration among the bindings says
+/// that it does not, and where the linker optimises, one declaration holds for all callers, who would
+/// lose what guards them. So the compiler is not told which function it is.
+macro_rules! unwinding {
+    ($function:ident, fn($($argument:ty),*) $(-> $result:ty)?) => {{
+        let function: unsafe extern "C" fn($($argument),*) $(-> $result)? = ffi::$function;
+        let function = black_box(function);
+        // SAFETY: the same signature; one that may unwind can be called as one that may.
+        unsafe {
+            transmute::<
+                unsafe extern "C" fn($($argument),*) $(-> $result)?,
+                unsafe extern "C-unwind" fn($($argument),*) $(-> $result)?,
+            >(function)
+        }
+    }};
 }
 
 /// How many threads are about to take the interpreter; and [`ENDING`], if none may any more.
@@ -250,10 +258,14 @@ pub(crate) fn call<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     // A reference of its own: to the collector, what runs is no garbage.
     let function = function.clone();
+    let call_object = unwinding!(
+        PyObject_CallObject,
+        fn(*mut ffi::PyObject, *mut ffi::PyObject) -> *mut ffi::PyObject
+    );
     let stop = Stop;
     // SAFETY: both are objects, and the thread is attached. It returns a new reference, or NULL with
     // an error set.
-    let result = unsafe { PyObject_CallObject(function.as_ptr(), arguments.as_ptr()) };
+    let result = unsafe { call_object(function.as_ptr(), arguments.as_ptr()) };
     std::mem::forget(stop);
     // SAFETY: as above.
     unsafe { Bound::from_owned_ptr_or_err(function.py(), result) }
@@ -272,17 +284,19 @@ pub(crate) fn call_for_nothing<'py>(
 
 /// Drops an object, which may run what is left to it by its class.
 pub(crate) fn release<T>(object: Bound<'_, T>) {
+    let dec_ref = unwinding!(Py_DecRef, fn(*mut ffi::PyObject));
     let stop = Stop;
     // SAFETY: the reference is given up, attached.
-    unsafe { Py_DecRef(object.into_ptr()) };
+    unsafe { dec_ref(object.into_ptr()) };
     std::mem::forget(stop);
 }
 
 /// Reports an error that nobody can be told of.
 pub(crate) fn unraisable(py: Python<'_>, error: PyErr) {
+    let write = unwinding!(PyErr_WriteUnraisable, fn(*mut ffi::PyObject));
     error.restore(py);
     let stop = Stop;
     // SAFETY: the thread is attached, and an error is set.
-    unsafe { PyErr_WriteUnraisable(std::ptr::null_mut()) };
+    unsafe { write(std::ptr::null_mut()) };
     std::mem::forget(stop);
 }

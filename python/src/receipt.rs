@@ -144,7 +144,8 @@ impl CloseReport {
         self.0.unhandled
     }
 
-    /// Messages that are queued for subscriptions that are pulled. They can still be received.
+    /// Messages that are queued for subscriptions that are pulled. They can still be received, but
+    /// those of a named subscription in a directory, which come when that is opened again.
     #[getter]
     fn unreceived(&self) -> u64 {
         self.0.unreceived

@@ -68,13 +68,13 @@ pub(crate) fn subscribe<'py>(
     for pattern in more {
         builder = builder.pattern(pattern);
     }
-    let lease = match (&consumer, options.visibility_timeout.take()) {
-        (Consumer::Loop(..), None) => Some(LOOP_LEASE),
-        (_, timeout) => timeout.map(|Seconds(timeout)| timeout),
+    let asked = options.visibility_timeout.take().map(|Seconds(timeout)| timeout);
+    let lease = asked.or(matches!(consumer, Consumer::Loop(..)).then_some(LOOP_LEASE));
+    builder = match (asked, lease) {
+        (Some(lease), _) => builder.visibility_timeout(lease),
+        (None, Some(lease)) => builder.usual_visibility_timeout(lease),
+        (None, None) => builder,
     };
-    if let Some(lease) = lease {
-        builder = builder.visibility_timeout(lease);
-    }
     let (builder, filter) = options.build(builder)?;
     let on_lagged = options.on_lagged.map(Bound::unbind);
     let on_error = options.on_error.map(Bound::unbind);

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -79,12 +80,15 @@ def test_settings_of_a_directory_are_checked(tmp_path: pathlib.Path) -> None:
     with pytest.raises(TypeError, match="path"):
         slipring.open(sync=slipring.Sync.OS)
     for size in ("reserve_bytes", "segment_bytes", "preallocate_bytes"):
+        good: dict[str, Any] = {size: 1 << 20}
+        large: dict[str, Any] = {size: 1 << 50}
+        negative: dict[str, Any] = {size: -1}
         with pytest.raises(TypeError, match="path"):
-            slipring.open(**{size: 1 << 20})
+            slipring.open(**good)
         with pytest.raises(slipring.OutOfRange, match=size):
-            slipring.open(tmp_path, **{size: 1 << 50})
+            slipring.open(tmp_path, **large)
         with pytest.raises((OverflowError, TypeError)):
-            slipring.open(tmp_path, **{size: -1})
+            slipring.open(tmp_path, **negative)
     with pytest.raises(slipring.OutOfRange, match=r"segment_bytes must be in 65536\.\."):
         slipring.open(tmp_path, segment_bytes=1000)
     with pytest.raises(slipring.OutOfRange):
@@ -94,7 +98,7 @@ def test_settings_of_a_directory_are_checked(tmp_path: pathlib.Path) -> None:
 
 
 def test_the_sizes_of_a_directory_can_be_set(tmp_path: pathlib.Path) -> None:
-    sizes = {"segment_bytes": 64 << 10, "preallocate_bytes": 16 << 10}
+    sizes: dict[str, Any] = {"segment_bytes": 64 << 10, "preallocate_bytes": 16 << 10}
     with slipring.open(tmp_path, reserve_bytes=8192, **sizes) as broker:
         broker.publish("a", b"x")
         assert (tmp_path / "reserve").stat().st_size == 8192

@@ -81,7 +81,7 @@ fn subscribe_leasing(broker: &Broker, leases: u64) -> Subscription {
 }
 
 /// Receives all there is, which must be `leases` messages.
-fn lease(subscription: &mut Subscription, leases: u64, mut f: impl FnMut(Message<'_>)) {
+fn lease(subscription: &mut Subscription, leases: u64, mut f: impl FnMut(&Message<'_>)) {
     let mut received = 0;
     loop {
         match subscription.poll(POLL, &mut f).expect("nothing is lost") {

@@ -97,7 +97,7 @@ impl Cursor {
         if floor > self.floor {
             self.floor = floor;
             self.settled.remove_range(..floor);
-            self.attempts = self.attempts.split_off(&floor);
+            self.forget_passed();
         }
         if !delta.settled.is_empty() {
             self.settled |= &delta.settled;
@@ -133,7 +133,14 @@ impl Cursor {
         }
         if self.floor > start {
             self.settled.remove_range(..self.floor);
-            self.attempts = self.attempts.split_off(&self.floor);
+            self.forget_passed();
+        }
+    }
+
+    /// Lets go of the attempts below the floor, one by one: splitting them off would count the rest.
+    fn forget_passed(&mut self) {
+        while let Some(first) = self.attempts.first_entry().filter(|at| *at.key() < self.floor) {
+            first.remove();
         }
     }
 }

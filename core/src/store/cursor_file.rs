@@ -75,6 +75,8 @@ pub(super) struct Decoded {
     /// Behind the last batch that verifies.
     pub(super) end: u64,
     pub(super) tail: Tail,
+    /// Whether the last batch that verifies is a mark.
+    pub(super) is_marked: bool,
 }
 
 /// How a file ends.
@@ -218,6 +220,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Decoded, Unusable> {
     let mut end = FILE_HEADER as u64;
     let mut durable_len = header.len;
     let mut number = 0;
+    let mut is_marked = false;
     loop {
         let at = scan.batch_at(end);
         let Some((batch, body)) = scan.batch(at) else { break };
@@ -225,6 +228,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Decoded, Unusable> {
             break;
         }
         number += 1;
+        is_marked = batch.kind == Kind::Mark;
         durable_len = durable_len.max(batch.durable_len);
         end = at + batch_len(body.len());
     }
@@ -234,7 +238,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Decoded, Unusable> {
     } else {
         scan.tail(end)
     };
-    Ok(Decoded { header, cursors, end, tail })
+    Ok(Decoded { header, cursors, end, tail, is_marked })
 }
 
 fn apply_all(cursors: &mut BTreeMap<CursorKey, Cursor>, kind: Kind, body: &[u8]) -> Option<()> {

@@ -178,6 +178,8 @@ pub struct JournalReport {
     pub torn_bytes: u64,
     /// The copy of a damaged file, of which only the beginning was used.
     pub damaged: Option<PathBuf>,
+    /// Whether the journal was closed, or marked and not used since; also if there was none.
+    pub was_closed: bool,
 }
 
 /// A place in the order of all changes: how many were staged up to there since the journal was
@@ -268,6 +270,7 @@ impl CursorJournal {
             None if options.if_missing == IfMissing::Refuse => return Err(JournalError::Missing),
             None => {
                 make_dir(&*fs, dir)?;
+                report.was_closed = true;
                 BTreeMap::new()
             }
         };
@@ -298,6 +301,11 @@ impl CursorJournal {
         Ok((Self { fs, store, options, state, changed }, report))
     }
 
+    /// Whose cursors there are.
+    pub fn keys(&self) -> Vec<CursorKey> {
+        self.lock().cursors.keys().copied().collect()
+    }
+
     /// All cursors there are, with everything that is staged.
     pub fn cursors(&self) -> BTreeMap<CursorKey, Cursor> {
         self.lock().cursors.clone()
@@ -306,6 +314,12 @@ impl CursorJournal {
     /// One cursor, with everything that is staged.
     pub fn cursor(&self, key: CursorKey) -> Option<Cursor> {
         self.lock().cursors.get(&key).cloned()
+    }
+
+    /// Lets `look` see one cursor, with everything that is staged, without a copy. Nobody stages
+    /// anything meanwhile.
+    pub fn look<R>(&self, key: CursorKey, look: impl FnOnce(Option<&Cursor>) -> R) -> R {
+        look(self.lock().cursors.get(&key))
     }
 
     /// Everything that has been staged.
@@ -384,9 +398,24 @@ impl CursorJournal {
     /// See [`JournalError`]; the journal is closed all the same.
     pub fn close(&self) -> Result<(), JournalError> {
         let outcome = self.mark();
+        self.end();
+        outcome
+    }
+
+    /// Commits all, and takes nothing more, but does not mark: to the next opening it was not closed.
+    ///
+    /// # Errors
+    ///
+    /// As [`close`](Self::close).
+    pub fn stop(&self) -> Result<(), JournalError> {
+        let outcome = self.commit(self.last());
+        self.end();
+        outcome
+    }
+
+    fn end(&self) {
         self.lock().is_closed = true;
         self.changed.notify_all();
-        outcome
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -796,7 +825,8 @@ fn read(
         }
         Err(Unusable::Version(what)) => return Err(incompatible(what)),
         Err(Unusable::Damaged) => (BTreeMap::new(), Some(damaged(0, true))),
-        Ok(Decoded { cursors, end, tail, .. }) => {
+        Ok(Decoded { cursors, end, tail, is_marked, .. }) => {
+            report.was_closed = is_marked && tail == Tail::Clean;
             let damage = match tail {
                 Tail::Clean => None,
                 Tail::Torn => {

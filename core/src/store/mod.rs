@@ -72,27 +72,40 @@
 
 mod batch;
 mod commit;
-#[cfg(any(test, feature = "conformance"))]
+#[cfg(all(any(test, feature = "conformance"), not(slipring_loom)))]
 pub mod conformance;
+#[cfg(not(slipring_loom))]
 pub(crate) mod cursor;
+#[cfg(not(slipring_loom))]
 pub(crate) mod cursor_file;
+#[cfg(not(slipring_loom))]
 pub(crate) mod cursor_journal;
+#[cfg(not(slipring_loom))]
 mod disk;
 mod entropy;
 mod error;
+#[cfg(not(slipring_loom))]
 mod identity;
 mod index;
+#[cfg(not(slipring_loom))]
 mod inspect;
+#[cfg(not(slipring_loom))]
 mod memory;
+#[cfg(not(slipring_loom))]
 pub(crate) mod meta;
+#[cfg(not(slipring_loom))]
 pub(crate) mod meta_db;
+#[cfg(not(slipring_loom))]
 mod meta_file;
+#[cfg(slipring_loom)]
+mod model;
 mod options;
 mod plan;
 mod reader;
 mod record;
 mod records;
 mod recovery;
+#[cfg(not(slipring_loom))]
 mod reserve;
 mod retention;
 mod sabotage;
@@ -102,12 +115,16 @@ mod segment;
 mod segments;
 mod shard_log;
 mod superblock;
+#[cfg(not(slipring_loom))]
 mod wire;
 mod writer;
 
+#[cfg(not(slipring_loom))]
 pub use disk::{DiskStore, DiskStoreBuilder};
+#[cfg(not(slipring_loom))]
 pub(crate) use disk::{boot_of_this_machine, lock_directory};
 pub use error::{Damage, StoreError};
+#[cfg(not(slipring_loom))]
 pub use memory::MemoryStore;
 pub use options::{OnDamage, SyncPolicy};
 pub use plan::Group;
@@ -120,7 +137,10 @@ pub use retention::{Retained, Retention};
 #[doc(hidden)]
 pub mod internals {
     pub use super::commit::{Commit, Mark};
+    #[cfg(not(slipring_loom))]
     pub use super::inspect::{index, records, segment, superblock};
+    #[cfg(slipring_loom)]
+    pub use super::model::ModelLog;
 }
 
 use std::fmt;
@@ -174,12 +194,15 @@ pub trait MessageStore: fmt::Debug + Send + Sync {
     fn append(&self, shard: usize, group: &Group<'_>) -> Result<(), StoreError>;
 
     /// Blocks until what is below the sequence `upto` may be acknowledged, as the store's policy
-    /// has it. Callers who wait at the same time wait together.
+    /// has it: by default, until it is [synced](Self::sync). Callers who wait at the same time wait
+    /// together.
     ///
     /// # Errors
     ///
     /// [`StoreError::Poisoned`]: whether it is stored is not known.
-    fn commit(&self, shard: usize, upto: u64) -> Result<(), StoreError>;
+    fn commit(&self, shard: usize, upto: u64) -> Result<(), StoreError> {
+        self.sync(shard, upto).map(drop)
+    }
 
     /// Blocks until what is below the sequence `upto` survives a power cut, if the medium can do
     /// that, and says how far it is. An `upto` above the end means the end.

@@ -51,7 +51,7 @@ pub(super) fn sequences(
             continue;
         }
         let wanted = Wanted { sequences: from..sequences.end, max_bytes, is_expired };
-        segment_part(home, segments, &segment, next, &wanted, into)?;
+        segment_part(home, &segment, next, &wanted, into)?;
         debug_assert!(into.next() > from, "a read goes on");
         if !into.is_empty() {
             return Ok(());
@@ -96,7 +96,6 @@ fn step(bytes: &[u8], left: u64, salt: u32) -> Step {
 /// Reads from one segment, which has the first of the sequences wanted.
 fn segment_part(
     home: &Home,
-    segments: &Segments,
     segment: &Segment,
     next_base: Option<u64>,
     wanted: &Wanted<'_>,
@@ -104,7 +103,7 @@ fn segment_part(
 ) -> Result<(), StoreError> {
     let (end, salt) = (segment.extent().position, segment.header.salt);
     let from = wanted.sequences.start;
-    let file = segment.file(&*home.fs).map_err(|error| segments.expired(error))?;
+    let file = segment.file(&*home.fs)?;
     let hint =
         match into.hint(home.log, from) {
             Some(Hint {
@@ -299,7 +298,7 @@ fn partition_part(
         let Some((row, places)) = found else { return Ok(false) };
         // What lies between two segments was given up.
         into.set_next(into.next().max(row.first_offset));
-        let file = segment.file(&*home.fs).map_err(|error| segments.expired(error))?;
+        let file = segment.file(&*home.fs)?;
         let mut window = Window::reading(&*file, wanted.max_bytes.clamp(LEAST_OF_BATCH, MOST));
         for (at, &(_, position)) in places.iter().take(PLACES).enumerate() {
             if is_full(into) {

@@ -1,6 +1,5 @@
 //! The segments of a shard, oldest first; the last one is being written.
 
-use super::error::StoreError;
 use super::sabotage::sabotaged;
 use super::segment::Segment;
 use crate::fs::Fs;
@@ -110,14 +109,6 @@ impl Segments {
         let mut inside = self.lock();
         let count = inside.all.iter().take_while(|segment| segment.base() < low).count();
         inside.all.drain(..count).collect()
-    }
-
-    /// The file of a segment that may be removed at any time.
-    pub(crate) fn expired(&self, error: io::Error) -> StoreError {
-        if error.kind() == io::ErrorKind::NotFound {
-            return StoreError::Expired { low: self.low() };
-        }
-        error.into()
     }
 
     fn lock(&self) -> impl std::ops::DerefMut<Target = Inside> + use<'_> {

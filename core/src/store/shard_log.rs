@@ -21,6 +21,7 @@ use super::{Bounds, PartitionBounds};
 use crate::sync::Mutex;
 use ahash::AHashMap;
 use std::fmt;
+use std::io;
 use std::ops::Range;
 use std::sync::{Arc, TryLockError};
 
@@ -115,6 +116,15 @@ impl ShardLog {
         max_bytes: usize,
         into: &mut Records,
     ) -> Result<(), StoreError> {
+        self.again_if_removed(|| self.read_now(sequences.clone(), max_bytes, into))
+    }
+
+    fn read_now(
+        &self,
+        sequences: Range<u64>,
+        max_bytes: usize,
+        into: &mut Records,
+    ) -> Result<(), StoreError> {
         let Bounds { low, end, .. } = self.bounds();
         if sequences.start < low {
             return Err(StoreError::Expired { low });
@@ -136,6 +146,18 @@ impl ShardLog {
         max_bytes: usize,
         into: &mut Records,
     ) -> Result<(), StoreError> {
+        self.again_if_removed(|| {
+            self.read_partition_now(partition, offsets.clone(), max_bytes, into)
+        })
+    }
+
+    fn read_partition_now(
+        &self,
+        partition: u32,
+        offsets: Range<u64>,
+        max_bytes: usize,
+        into: &mut Records,
+    ) -> Result<(), StoreError> {
         let tail = self.writer().tails.get(&partition).copied();
         let Some(Tail { first, next, .. }) = tail else { return Err(StoreError::Unknown) };
         let low = first.max(self.expired().get(&partition).copied().unwrap_or(0));
@@ -148,6 +170,10 @@ impl ShardLog {
 
     /// The first sequence published at or after `time_us`.
     pub(crate) fn sequence_at(&self, time_us: u64) -> Result<u64, StoreError> {
+        self.again_if_removed(|| self.sequence_at_now(time_us))
+    }
+
+    fn sequence_at_now(&self, time_us: u64) -> Result<u64, StoreError> {
         let end = self.bounds().end;
         for segment in self.segments.all() {
             let rows = segment.read_table(&*self.home.fs)?;
@@ -165,7 +191,7 @@ impl ShardLog {
         let fs = &*self.home.fs;
         let start = segment.with_index(fs, |index| index.position_at_time(time_us))?;
         self.segments.used(segment);
-        let file = segment.file(fs).map_err(|error| self.segments.expired(error))?;
+        let file = segment.file(fs)?;
         let mut window = Window::new(&*file);
         let mut position = start.unwrap_or(FIRST_BATCH);
         while position < segment.extent().position {
@@ -182,6 +208,22 @@ impl ShardLog {
             position += header.bytes();
         }
         Ok(None)
+    }
+
+    /// Calls `read`, and again if it finds that a file is missing and segments were removed
+    /// meanwhile: that one of them is not there says nothing of what was asked for.
+    fn again_if_removed<R>(
+        &self,
+        mut read: impl FnMut() -> Result<R, StoreError>,
+    ) -> Result<R, StoreError> {
+        loop {
+            let low = self.segments.low();
+            match read() {
+                Err(StoreError::Io(error))
+                    if error.kind() == io::ErrorKind::NotFound && self.segments.low() > low => {}
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Lets expire what `retention` says, and removes the segments that hold nothing else.

@@ -7,24 +7,15 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use rusqlite::{Connection, Error, ErrorCode, OptionalExtension, params};
+use rusqlite::{Connection, Error, ErrorCode, OptionalExtension, Result as Outcome, Row, params};
 use slipring::store::{
     Bounds, Group, MessageStore, PartitionBounds, Records, Retained, Retention, StoreError,
     StoredRecord,
 };
 
-const SCHEMA: &str = include_str!("schema.sql");
 /// The partition in `ends` that is the log of the whole shard.
 const LOG: i64 = -1;
 
-const EXTENT: &str = "SELECT next, CASE part WHEN -1
-    THEN (SELECT min(sequence) FROM record WHERE shard = ?1)
-    ELSE (SELECT min(offset) FROM record WHERE shard = ?1 AND part = ends.part) END, part
-    FROM ends WHERE shard = ?1";
-const READ: &str = "SELECT sequence, bytes, sequence FROM record
-    WHERE shard = ?1 AND ?2 = -1 AND sequence >= ?3 AND sequence < ?4 ORDER BY sequence";
-const READ_PARTITION: &str = "SELECT sequence, bytes, offset FROM record
-    WHERE shard = ?1 AND part = ?2 AND offset >= ?3 AND offset < ?4 ORDER BY offset";
 /// The newest record that is too old, or has enough newer ones, goes with all before it.
 const EXPIRE: &str = "DELETE FROM record WHERE shard = ?1 AND part = ?2 AND offset <= (
     SELECT max(offset) FROM (SELECT offset, us, total(length(bytes)) OVER
@@ -39,8 +30,6 @@ pub struct SqliteStore {
     connection: Mutex<Option<Connection>>,
     shards: usize,
 }
-
-type Outcome<T> = rusqlite::Result<T>;
 
 /// An error of the store inside one of SQLite's, so that `?` takes both.
 fn refuse<T>(why: StoreError) -> Outcome<T> {
@@ -59,8 +48,9 @@ fn store_error(error: Error) -> StoreError {
 
 /// From where to where the log, or a partition, can be read.
 fn extent(db: &Connection, shard: i64, part: i64) -> Outcome<Option<Range<u64>>> {
-    let mut statement = db.prepare_cached(&format!("{EXTENT} AND part = ?2"))?;
-    let of = |next: i64, low: Option<i64>| low.unwrap_or(next) as u64..next as u64;
+    let query = "SELECT low, next FROM extent WHERE shard = ?1 AND part = ?2";
+    let mut statement = db.prepare_cached(query)?;
+    let of = |low: i64, next: i64| low as u64..next as u64;
     statement.query_row([shard, part], |row| Ok(of(row.get(0)?, row.get(1)?))).optional()
 }
 
@@ -77,7 +67,7 @@ impl SqliteStore {
     /// What SQLite says.
     pub fn open(path: &Path, shards: usize) -> Result<Self, StoreError> {
         let connection = Connection::open(path).map_err(store_error)?;
-        connection.execute_batch(SCHEMA).map_err(store_error)?;
+        connection.execute_batch(include_str!("schema.sql")).map_err(store_error)?;
         Ok(Self { connection: Mutex::new(Some(connection)), shards })
     }
 
@@ -113,7 +103,8 @@ impl SqliteStore {
                 return refuse(StoreError::Expired { low });
             }
             let end = wanted.end.min(end).max(wanted.start);
-            let query = if part == LOG { READ } else { READ_PARTITION };
+            let query = "SELECT sequence, bytes, place FROM placed
+                WHERE shard = ?1 AND part = ?2 AND place >= ?3 AND place < ?4 ORDER BY place";
             let mut statement = db.prepare_cached(query)?;
             let mut rows = statement.query([shard, part, wanted.start as i64, end as i64])?;
             let mut taken = 0;
@@ -163,10 +154,6 @@ impl MessageStore for SqliteStore {
         })
     }
 
-    fn commit(&self, shard: usize, upto: u64) -> Result<(), StoreError> {
-        self.sync(shard, upto).map(drop)
-    }
-
     fn sync(&self, shard: usize, _upto: u64) -> Result<u64, StoreError> {
         Ok(self.bounds(shard)?.durable)
     }
@@ -178,10 +165,10 @@ impl MessageStore for SqliteStore {
 
     fn partitions(&self, shard: usize) -> Result<Vec<PartitionBounds>, StoreError> {
         self.run(shard, |db, shard| {
-            let mut statement = db.prepare_cached(&format!("{EXTENT} AND part <> -1"))?;
+            let query = "SELECT low, next, part FROM extent WHERE shard = ?1 AND part <> -1";
+            let mut statement = db.prepare_cached(query)?;
             let rows = statement.query_map([shard], |row| {
-                let (next, low): (i64, Option<i64>) = (row.get(0)?, row.get(1)?);
-                let (low, next) = (low.unwrap_or(next) as u64, next as u64);
+                let [low, next] = [row.get::<_, i64>(0)?, row.get(1)?].map(|at| at as u64);
                 Ok(PartitionBounds { partition: row.get(2)?, low, next })
             });
             rows?.collect()
@@ -213,9 +200,8 @@ impl MessageStore for SqliteStore {
         let found = "SELECT coalesce(
             (SELECT min(sequence) FROM record WHERE shard = ?1 AND us >= ?2),
             (SELECT next FROM ends WHERE shard = ?1 AND part = -1), 0)";
-        let of = |shard| [shard, time_us as i64];
-        self.run(shard, |db, shard| db.query_row(found, of(shard), |row| row.get::<_, i64>(0)))
-            .map(|found| found as u64)
+        let place = |row: &Row<'_>| row.get(0).map(|at: i64| at as u64);
+        self.run(shard, |db, shard| db.query_row(found, [shard, time_us as i64], place))
     }
 
     fn retain(

@@ -2,7 +2,7 @@
 //! (which loom reports as a deadlock), and after one failed sync nobody is told so any more.
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use loom::thread;
 use slipring::store::internals::{Commit, Mark};
 use slipring_loom_tests::check;
@@ -17,6 +17,9 @@ struct Log {
     /// Syncs that were begun; the one of this number fails.
     syncs: AtomicU64,
     fails: u64,
+    is_syncing: AtomicBool,
+    /// Set when the log has been poisoned by a writer.
+    is_poisoned: AtomicBool,
 }
 
 fn log(fails: u64) -> Arc<Log> {
@@ -27,6 +30,8 @@ fn log(fails: u64) -> Arc<Log> {
         durable: AtomicU64::new(0),
         syncs: AtomicU64::new(0),
         fails,
+        is_syncing: AtomicBool::new(false),
+        is_poisoned: AtomicBool::new(false),
     })
 }
 
@@ -41,16 +46,22 @@ impl Log {
     }
 
     fn sync(&self, upto: u64) -> Result<(), ()> {
+        let mut was_poisoned = false;
         let sync = || {
+            let is_alone = !self.is_syncing.swap(true, Ordering::Relaxed);
+            assert!(is_alone, "two sync at a time");
             let number = self.syncs.fetch_add(1, Ordering::Relaxed) + 1;
             if number == self.fails {
                 return Err(io::Error::other("the disk"));
             }
             // What was written before the sync began, and not more.
             self.durable.store(self.written.load(Ordering::Relaxed), Ordering::Relaxed);
+            was_poisoned = self.is_poisoned.load(Ordering::Relaxed);
+            self.is_syncing.store(false, Ordering::Relaxed);
             Ok(())
         };
         let durable = self.commit.sync(Mark::sequence(upto), sync).map_err(drop)?;
+        assert!(!was_poisoned, "told of a log that had been poisoned before its sync ended");
         assert!(durable.sequence >= upto, "told of less than was asked for");
         assert!(self.durable.load(Ordering::Relaxed) >= durable.sequence, "not on the disk");
         Ok(())
@@ -97,6 +108,7 @@ fn a_writer_that_poisons_fails_who_waits() {
         let theirs = Arc::clone(&log);
         let other = thread::spawn(move || theirs.sync(upto));
         log.commit.poison("a write failed");
+        log.is_poisoned.store(true, Ordering::Relaxed);
         // Either it came first, or it is told.
         let _ = other.join().unwrap();
         let upto = log.append();

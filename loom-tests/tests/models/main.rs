@@ -17,7 +17,11 @@ mod commit;
 #[cfg(slipring_loom)]
 mod credits;
 #[cfg(slipring_loom)]
+mod disk;
+#[cfg(slipring_loom)]
 mod fall_back;
+#[cfg(slipring_loom)]
+mod ledger;
 #[cfg(slipring_loom)]
 mod log;
 #[cfg(slipring_loom)]
@@ -26,6 +30,8 @@ mod lossy;
 mod replay;
 #[cfg(slipring_loom)]
 mod ring;
+#[cfg(slipring_loom)]
+mod roll;
 #[cfg(slipring_loom)]
 mod snapshot;
 #[cfg(slipring_loom)]
