@@ -1,11 +1,13 @@
 //! The segmented log on the simulated disk: from many seeds, and with a fault at every call.
 #![expect(clippy::disallowed_types, reason = "tests use the standard library's atomics")]
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use slipring::store::SyncPolicy;
-use slipring_sim::{Fault, Planned, Until, cursors, run_log, run_log_fault};
+use slipring::NewMessage;
+use slipring::store::{DiskStore, Group, MessageStore, RecordPlace, StoredRecord, SyncPolicy};
+use slipring_sim::{Fault, Planned, SimFs, SimOptions, Until, cursors, run_log, run_log_fault};
 
 /// All cases where `SLIPRING_SWEEP=full`, as `cargo xtask test` has it with optimised code.
 fn stride(sampled: usize) -> usize {
@@ -34,6 +36,32 @@ fn what_seeds_have_found_stays_mended() {
     }
     if let Err(failure) = cursors::run(548) {
         panic!("{failure}");
+    }
+}
+
+/// One record a batch, with no zeros among its bytes that would pass for a hole, on a disk that takes
+/// every other write in pieces.
+#[test]
+fn a_batch_that_was_written_in_pieces_and_torn_is_not_taken_for_damage() {
+    for seed in 0..20_000 / stride(10) as u64 {
+        let options = SimOptions { can_ruin: false, short_per_mille: 500, capacity: None };
+        let fs = SimFs::new(seed, options);
+        let builder = |boot| {
+            let disk = DiskStore::builder().sync(SyncPolicy::Os).boot(boot).seed(seed);
+            disk.preallocate_bytes(0).reserve_bytes(0).background(false)
+        };
+        let store = builder(1).open_on(Arc::new(fs.clone())).unwrap();
+        for at in 0..4 {
+            let place = RecordPlace { offset: at, sequence: at, ..RecordPlace::default() };
+            let mut record = vec![];
+            StoredRecord::encode(&NewMessage::new(&[7; 300]), place, &mut record).unwrap();
+            store.append(0, &Group { base_sequence: at, parts: &[&record] }).unwrap();
+        }
+        fs.power_cut();
+        let fs = fs.restart();
+        let store = builder(2).open_on(Arc::new(fs.clone())).unwrap();
+        let damage = store.recovery().remove(0).damage;
+        assert_eq!(damage, None, "seed {seed}:\n{}", fs.trace().join("\n"));
     }
 }
 

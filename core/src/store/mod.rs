@@ -110,6 +110,7 @@ mod reserve;
 mod retention;
 mod sabotage;
 mod scan;
+mod sector;
 mod segment;
 mod segments;
 mod shard_log;

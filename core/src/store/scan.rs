@@ -4,14 +4,14 @@ use super::batch::{BatchHeader, HEADER, Kind};
 use super::index::{SegmentIndex, Touch};
 use super::record::{StoredRecord, long, word};
 use super::sabotage::sabotaged;
+use super::sector::SECTOR;
 use super::segment::{FIRST_BATCH, SegmentHeader};
 use crate::fs::{FsFile, read_full_at};
 use std::io;
 
 /// Bytes that a scan reads at once.
 const READ: usize = 1 << 20;
-/// What a disk writes at once. It may tear one, at a multiple of [`WORD`].
-const SECTOR: u64 = 512;
+/// A sector is torn between such pieces.
 const WORD: usize = 8;
 
 /// A part of a file in memory, which moves forward.

@@ -12,11 +12,12 @@ use super::options::Options;
 use super::plan::{Batch, Group, Plan};
 use super::sabotage::sabotaged;
 use super::scan;
+use super::sector::{WriteError, write_sectors_at};
 use super::segment::{Extent, Segment, SegmentHeader, StoreId};
 use super::segments::Segments;
 use super::superblock::{FRONTIER_STEP, SharedSuperblock, State};
 use crate::clock::Clock;
-use crate::fs::{Fs, FsFile, write_all_at};
+use crate::fs::{Fs, FsFile};
 use ahash::AHashMap;
 use arrayvec::ArrayVec;
 use std::io::{self, IoSlice};
@@ -204,7 +205,7 @@ impl Writer {
             let mut bytes = ArrayVec::<u8, SMALL>::new();
             let mut parts = iter::once(&header[..]).chain(plan.slices.iter().copied());
             if parts.try_for_each(|part| bytes.try_extend_from_slice(part)).is_ok() {
-                return self.write(&mut [IoSlice::new(&bytes)], plan.bytes, home, commit);
+                return self.write(&[IoSlice::new(&bytes)], plan.bytes, home, commit);
             }
         }
         let headers: Vec<[u8; HEADER]> = plan.batches.iter().map(encode).collect();
@@ -213,7 +214,7 @@ impl Writer {
             bufs.push(IoSlice::new(header));
             bufs.extend(plan.slices[batch.slices.clone()].iter().map(|slice| IoSlice::new(slice)));
         }
-        self.write(&mut bufs, plan.bytes, home, commit)
+        self.write(&bufs, plan.bytes, home, commit)
     }
 
     /// Position below which the segment was durable just now; 0 if the one before was not.
@@ -245,7 +246,7 @@ impl Writer {
         let bytes = header.bytes();
         let position = self.extent.position;
         let encoded = header.encode(salt);
-        self.write(&mut [IoSlice::new(&encoded), IoSlice::new(body)], bytes, home, commit)?;
+        self.write(&[IoSlice::new(&encoded), IoSlice::new(body)], bytes, home, commit)?;
         self.extent.position += bytes;
         self.extent.sealed = kind == Kind::Seal;
         self.active.grow(self.extent, |index| scan::add_to_index(index, &header, position, body));
@@ -304,15 +305,16 @@ impl Writer {
     /// Writes `bytes` at the end. If that fails, nothing of them stays.
     fn write(
         &mut self,
-        bufs: &mut [IoSlice<'_>],
+        bufs: &[IoSlice<'_>],
         bytes: u64,
         home: &Home,
         commit: &Commit,
     ) -> Result<(), StoreError> {
         self.make_room(self.extent.position + bytes, &home.options)?;
-        match write_all_at(&*self.file, bufs, self.extent.position) {
+        match write_sectors_at(&*self.file, bufs, self.extent.position) {
             Ok(()) => Ok(()),
-            Err(error) => Err(self.take_back(error, commit)),
+            Err(WriteError::Write(error)) => Err(self.take_back(error, commit)),
+            Err(WriteError::Sync(error)) => Err(poisoned(commit, "taking back a part", &error)),
         }
     }
 
