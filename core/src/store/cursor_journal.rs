@@ -685,9 +685,11 @@ fn is_temporary(name: &str) -> bool {
     name.strip_suffix(TEMPORARY).is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// A file that is of no use any more. If it stays, the next opening tries again.
+/// A file that is of no use any more, with its room. If it stays, the next opening tries again.
 fn remove(fs: &dyn Fs, path: &Path) {
-    match fs.remove(path) {
+    // Synced, because some file systems have the room again only then.
+    let removed = fs.remove(path).and_then(|()| fs.sync_dir(Path::new(CURSOR_DIR)));
+    match removed {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             tracing::warn!(%error, file = %path.display(), "an old cursor journal stays");
         }
