@@ -59,6 +59,7 @@ impl Acked {
         self.last().is_some_and(|lease| self.acks.suspects(lease.id))
     }
 
+    #[inline]
     fn note(&mut self, id: AckId, attempt: u32) {
         if let Some(lease) = self.leases.get_mut(self.used) {
             (lease.id, lease.attempt) = (id, attempt);

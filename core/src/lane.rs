@@ -772,6 +772,20 @@ impl Lane {
         released: &mut impl FnMut(),
         f: &mut impl FnMut(&Message<'_>) -> bool,
     ) -> Polled {
+        self.poll_records::<EACH>(reader, most, released, &mut |record| {
+            f(&Message { record, context, lease: None })
+        })
+    }
+
+    /// The same with the records alone.
+    #[inline(always)]
+    pub(crate) fn poll_records<const EACH: bool>(
+        &self,
+        reader: &mut Reader,
+        most: usize,
+        released: &mut impl FnMut(),
+        f: &mut impl FnMut(Record<'_>) -> bool,
+    ) -> Polled {
         self.read_side(reader, |side| {
             let special = Polled { count: 0, is_all: false };
             let ReadSide {
@@ -813,9 +827,6 @@ impl Lane {
                         break;
                     }
                 }
-                // SAFETY: the pins keep it.
-                let record = unsafe { Record::at(first) };
-                let mut message = Message { record, context, lease: None };
                 // What is done apart leaves the registers to `f`.
                 for (at, &address) in block.iter().enumerate() {
                     taking.last = address;
@@ -824,9 +835,9 @@ impl Lane {
                         taking.leave();
                     }
                     // SAFETY: the pins keep it.
-                    message.record = unsafe { Record::at(address) };
-                    debug_assert_eq!(message.record.sequence_low(), span.first as u32 + at as u32);
-                    if !f(&message) {
+                    let record = unsafe { Record::at(address) };
+                    debug_assert_eq!(record.sequence_low(), span.first as u32 + at as u32);
+                    if !f(record) {
                         return Polled { count: most - left + at + 1, is_all: false };
                     }
                 }

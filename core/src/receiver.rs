@@ -343,12 +343,12 @@ impl Receiver {
         Ok(count)
     }
 
-    /// Calls `handle` with up to `most` messages, and settles each as that says, until it says not to
-    /// go on as well; how many, or what there is instead of a message.
+    /// Calls `handle` with up to `most` messages, and settles each: as a success with whether to go on,
+    /// or as that failed. How many, or what there is instead of a message.
     pub(crate) fn handle(
         &mut self,
         most: usize,
-        mut handle: impl FnMut(Message<'_>) -> (Handled, bool),
+        mut handle: impl FnMut(Message<'_>) -> Result<bool, Handled>,
     ) -> Result<usize, Next> {
         self.done_with_older();
         let (count, failed) = self.handle_run(most, &mut handle);
@@ -362,7 +362,7 @@ impl Receiver {
             Next::Record(address) => {
                 // The place is free as soon as the handler has the message.
                 self.release();
-                let (handled, _) = handle(self.message(address));
+                let handled = handle(self.message(address)).err().unwrap_or(Handled::Success);
                 self.settle(address, &handled);
                 Ok(1)
             }
@@ -376,7 +376,7 @@ impl Receiver {
     fn handle_run(
         &mut self,
         most: usize,
-        handle: &mut impl FnMut(Message<'_>) -> (Handled, bool),
+        handle: &mut impl FnMut(Message<'_>) -> Result<bool, Handled>,
     ) -> (usize, Option<(usize, Handled)>) {
         let Self { inbox, engine, reader, turn, acked, untold, .. } = self;
         let (Some(lane), Some(acked)) = (inbox.lane(*turn), acked) else { return (0, None) };
@@ -384,15 +384,19 @@ impl Receiver {
             return (0, None);
         }
         let mut failed = None;
-        let polled = lane.poll::<true>(reader, most, &engine.context, &mut || (), &mut |message| {
-            acked.take_of_run(message.record);
-            let (handled, going_on) = handle(Message { lease: acked.last(), ..*message });
-            if handled == Handled::Success {
-                acked.add_to_run();
-                return going_on;
+        let context = &engine.context;
+        let polled = lane.poll_records::<true>(reader, most, &mut || (), &mut |record| {
+            acked.take_of_run(record);
+            match handle(Message { record, context, lease: acked.last() }) {
+                Ok(going_on) => {
+                    acked.add_to_run();
+                    going_on
+                }
+                Err(failure) => {
+                    failed = Some((record.address(), failure));
+                    false
+                }
             }
-            failed = Some((message.record.address(), handled));
-            false
         });
         (polled.count, failed)
     }

@@ -326,8 +326,8 @@ impl Task {
         while left > 0 && admitted && self.inbox.state() != InboxState::Ended {
             // The place is free as soon as the handler has the message.
             let handled = receiver.poll::<true>(left, |message| {
-                let handled = self.handle(handler, on_error, message);
-                admitted = breaker.record(handled == Handled::Success, || clock.now());
+                let failure = self.handle(handler, on_error, message);
+                admitted = breaker.record(failure.is_none(), || clock.now());
                 admitted && self.inbox.state() != InboxState::Ended
             });
             match handled {
@@ -355,9 +355,9 @@ impl Task {
         let mut admitted = true;
         while left > 0 && admitted && self.inbox.state() != InboxState::Ended {
             let handled = receiver.handle(left, |message| {
-                let handled = self.handle(handler, on_error, &message);
-                admitted = breaker.record(handled == Handled::Success, || clock.now());
-                (handled, admitted && self.inbox.state() != InboxState::Ended)
+                let failure = self.handle(handler, on_error, &message);
+                admitted = breaker.record(failure.is_none(), || clock.now());
+                failure.map_or_else(|| Ok(admitted && self.inbox.state() != InboxState::Ended), Err)
             });
             match handled {
                 Ok(count) => left -= count,
@@ -377,23 +377,24 @@ impl Task {
         after
     }
 
-    /// Runs the handler on one message; what becomes of it, which is a reason to try again where
-    /// the handler panicked.
+    /// Runs the handler on one message; what becomes of that if it failed, which is a reason to try
+    /// again where the handler panicked. A success is told by one word: a larger result would be
+    /// copied right behind its stores, and wait for them.
     #[inline]
     fn handle(
         &self,
         handler: &mut HandlerFn,
         on_error: &mut Option<Box<OnError>>,
         message: &Message<'_>,
-    ) -> Handled {
+    ) -> Option<Handled> {
         match catch_unwind(AssertUnwindSafe(|| handler(message))) {
-            Ok(Handled::Success) => Handled::Success,
+            Ok(Handled::Success) => None,
             Ok(failed) => {
                 self.failures.add(1);
                 if let Handled::Retry { reason } | Handled::DeadLetter { reason } = &failed {
                     report(self.inbox.number, on_error, message, reason, false);
                 }
-                failed
+                Some(failed)
             }
             Err(panic) => {
                 self.failures.add(1);
@@ -401,7 +402,7 @@ impl Task {
                 let failed = Handled::retry(panic_text(&*panic));
                 report(self.inbox.number, on_error, message, panic_text(&*panic), true);
                 drop_quietly(panic);
-                failed
+                Some(failed)
             }
         }
     }

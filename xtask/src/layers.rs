@@ -89,4 +89,4 @@ pub(crate) const UNSAFE_ROOMS: &[&str] = &[
 
 /// Files that are longer than the limit already, with the length they must not exceed.
 pub(crate) const LONG_FILES: &[(&str, usize)] =
-    &[("core/src/filter.rs", 1000), ("core/src/lane.rs", 1170)];
+    &[("core/src/filter.rs", 1000), ("core/src/lane.rs", 1180)];
