@@ -27,7 +27,7 @@ pub(crate) enum WriteError {
 }
 
 /// Writes all buffers at `at`, where only zeros are: each sector with one call. Where a call stops
-/// inside a sector, all is made zeros again, durably, and written anew; so nothing of a batch that is
+/// inside a sector, all is cut off again, durably, and written anew; so nothing of a batch that is
 /// given up stays either. That costs a sync; it happens on a full disk, and hardly anywhere else. What
 /// never takes all at once gets it in pieces at last: a torn write may then be told as damage.
 pub(crate) fn write_sectors_at(
@@ -46,8 +46,8 @@ pub(crate) fn write_sectors_at(
         if written == bytes {
             return Ok(());
         }
-        let zeros = vec![0; written];
-        write_all_at(file, &mut [IoSlice::new(&zeros)], at).map_err(WriteError::Write)?;
+        // Cut off and not overwritten: that could be torn as well.
+        file.set_len(at).map_err(WriteError::Write)?;
         file.sync_data().map_err(WriteError::Sync)?;
     }
     write_all_at(file, &mut bufs.to_vec(), at).map_err(WriteError::Write)
