@@ -448,6 +448,8 @@ impl<'a> SubscriptionBuilder<'a> {
             breaker: self.breaker,
             wait: self.wait,
         };
+        // Before the mutex, which a thread may have held that a fork has left behind.
+        registry.engine.check()?;
         let workers = {
             let _control = registry.control();
             registry.workers()?
