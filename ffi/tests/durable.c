@@ -1,5 +1,6 @@
 /* A broker with a directory: what is there again when it is opened the next time. */
 #include "check.h"
+#include "scratch.h"
 
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -278,19 +279,18 @@ static void a_killed_process_loses_nothing(const char *dir) {
 }
 
 int main(void) {
-    char dir[] = "/tmp/slipring-durable-XXXXXX";
-    char command[64];
-    CHECK(mkdtemp(dir) != NULL);
+    char dir[SCRATCH_BYTES];
+    make_scratch(dir);
     /* Before there are threads. */
     a_killed_process_loses_nothing(dir);
     what_need_not_wait_for_the_disk_says_so_until_it_is_flushed(dir);
     a_directory_belongs_to_one_broker(dir);
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    CHECK(system(command) == 0 && mkdir(dir, 0700) == 0);
+    remove_scratch(dir);
+    CHECK(mkdir(dir, 0700) == 0);
     what_was_published_and_not_settled_is_there_again(dir);
     what_is_published_again_within_the_window_is_stored_once(dir);
     topics_that_are_created_by_publishing_have_the_window_of_the_options();
     the_sizes_of_a_directory_can_be_set(dir);
-    CHECK(system(command) == 0);
+    remove_scratch(dir);
     return finish("durable");
 }

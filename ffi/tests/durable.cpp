@@ -1,5 +1,6 @@
 // A broker with a directory, in C++.
 #include "check.hpp"
+#include "scratch.h"
 
 #include <cstdlib>
 #include <string>
@@ -85,10 +86,10 @@ static void what_is_published_again_within_the_window_is_stored_once(const std::
 }
 
 int main() {
-    char dir[] = "/tmp/slipring-durable-XXXXXX";
-    CHECK(mkdtemp(dir) != nullptr);
+    char dir[SCRATCH_BYTES];
+    make_scratch(dir);
     what_was_published_and_not_settled_is_there_again(dir);
     what_is_published_again_within_the_window_is_stored_once(dir);
-    CHECK(std::system(("rm -r " + std::string(dir)).c_str()) == 0);
+    remove_scratch(dir);
     return finish("durable-cxx");
 }
