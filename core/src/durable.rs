@@ -313,8 +313,8 @@ impl Registry {
         };
         archive.change(&[Change::RemoveSubscription(name.to_owned())])?;
         if archive.forget(acks.number()).is_err() {
-            // The next opening finds that they are nobody's.
-            tracing::warn!(name, "the cursors of a subscription that was deleted stay for now");
+            // Whoever opens the directory forgets cursors of nobody: see `Archive::open`.
+            tracing::warn!(name, "cursors of a deleted subscription stay until the next opening");
         }
         Ok(())
     }
