@@ -1,8 +1,10 @@
 //! The contract of a topic with a dedup window: what is published again with its id is stored once.
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
+mod killed;
 mod watchdog;
 
+use killed::what_a_kill_leaves;
 use proptest::prelude::*;
 use slipring::store::{DiskStore, SyncPolicy};
 use slipring::{
@@ -607,20 +609,6 @@ fn the_window_holds_when_the_directory_is_opened_again() {
     assert_eq!(known, [false, false, false], "of the deleted topic, and of more than two");
 }
 
-/// What a killed process leaves: the operating system has all that was written.
-fn copy(from: &Path, to: &Path) {
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let to = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            std::fs::create_dir(&to).unwrap();
-            copy(&entry.path(), &to);
-        } else {
-            std::fs::copy(entry.path(), to).unwrap();
-        }
-    }
-}
-
 #[derive(Debug, Clone)]
 enum Step {
     Publish { id: u8, key: Option<u8>, way: usize },
@@ -762,8 +750,7 @@ fn agrees(steps: Vec<Step>, shards: usize, partitions: usize) -> Result<(), Test
             }
             Step::Reopen { killed } => {
                 if killed {
-                    let left = tempdir().unwrap();
-                    copy(dir.path(), left.path());
+                    let left = what_a_kill_leaves(dir.path());
                     drop((topic, broker));
                     dir = left;
                 } else {

@@ -3,8 +3,10 @@
 #![expect(clippy::disallowed_types, reason = "tests use the standard library's atomics")]
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
+mod killed;
 mod watchdog;
 
+use killed::what_a_kill_leaves;
 use slipring::store::{
     Bounds, DiskStore, Group, MessageStore, PartitionBounds, Records, Retained, Retention,
     StoreError, StoredRecord, SyncPolicy,
@@ -53,19 +55,6 @@ fn drain(subscription: &mut Subscription) -> (Vec<u64>, u64) {
             Err(TryRecvError::Recv(RecvError::Lagged(count))) => lost += count,
             Err(TryRecvError::Empty) => return (numbers, lost),
             Err(error) => panic!("{error}"),
-        }
-    }
-}
-
-/// What a killed process leaves: the directory as it is now, elsewhere.
-fn copy(from: &Path, to: &Path) {
-    for entry in std::fs::read_dir(from).unwrap() {
-        let (entry, to) = (entry.as_ref().unwrap(), to.join(entry.as_ref().unwrap().file_name()));
-        if entry.file_type().unwrap().is_dir() {
-            std::fs::create_dir_all(&to).unwrap();
-            copy(&entry.path(), &to);
-        } else {
-            std::fs::copy(entry.path(), to).unwrap();
         }
     }
 }
@@ -179,8 +168,7 @@ fn what_a_handler_has_handled_is_noted_while_it_is_at_the_next() {
     publish(&broker, "a/b", 0..5);
     while handled.recv().unwrap() < 3 {}
     broker.flush().unwrap();
-    let killed = tempdir().unwrap();
-    copy(dir.path(), killed.path());
+    let killed = what_a_kill_leaves(dir.path());
     drop(go_on);
     handler.unsubscribe().unwrap();
 
@@ -453,8 +441,7 @@ fn what_is_settled_is_noted_though_the_store_panics_when_it_is_to_let_go() {
     publish(&broker, "a/b", 0..2);
     // It has panicked by the time that something is noted.
     let noted = || {
-        let killed = tempdir().unwrap();
-        copy(dir.path(), killed.path());
+        let killed = what_a_kill_leaves(dir.path());
         let broker = store.open(killed.path());
         let left = drain(&mut named(&broker, "s").open().unwrap());
         left.0

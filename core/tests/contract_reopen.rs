@@ -3,8 +3,10 @@
 #![expect(clippy::disallowed_types, reason = "tests use the standard library's atomics")]
 #![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 
+mod killed;
 mod watchdog;
 
+use killed::what_a_kill_leaves;
 use slipring::internals::{Fs, FsEntry, FsFile, FsLock, OpenHow, RealFs};
 use slipring::store::{DiskStore, SyncPolicy};
 use slipring::{
@@ -70,19 +72,6 @@ fn drain(subscription: &mut Subscription) -> Vec<Told> {
 
 fn first_attempts(numbers: std::ops::Range<u64>) -> Vec<Told> {
     numbers.map(|number| Told::Message(number, 1)).collect()
-}
-
-/// What a killed process leaves: the directory as it is now, elsewhere.
-fn copy(from: &Path, to: &Path) {
-    for entry in std::fs::read_dir(from).unwrap() {
-        let (entry, to) = (entry.as_ref().unwrap(), to.join(entry.as_ref().unwrap().file_name()));
-        if entry.file_type().unwrap().is_dir() {
-            std::fs::create_dir_all(&to).unwrap();
-            copy(&entry.path(), &to);
-        } else {
-            std::fs::copy(entry.path(), to).unwrap();
-        }
-    }
 }
 
 #[test]
@@ -411,8 +400,7 @@ fn a_subscription_is_told_what_was_removed_while_it_was_away() {
     publish(&broker, "a/b", 10_000..10_001);
     aging.until_removed(&watchdog);
     // As if the process had been killed here: nothing is noted but what was.
-    let elsewhere = tempdir().unwrap();
-    copy(aging.dir.path(), elsewhere.path());
+    let elsewhere = what_a_kill_leaves(aging.dir.path());
     drop(broker);
 
     let broker = aging.open_at(elsewhere.path());
@@ -465,10 +453,10 @@ fn a_new_subscription_is_not_told_what_was_gone_before_it_began() {
         let broker = aging.open();
         aging.expire(&broker, &watchdog);
         for reopened in [false, true] {
-            let elsewhere = tempdir().unwrap();
+            let elsewhere;
             let broker = if reopened {
                 broker.flush().unwrap();
-                copy(aging.dir.path(), elsewhere.path());
+                elsewhere = what_a_kill_leaves(aging.dir.path());
                 aging.open_at(elsewhere.path())
             } else {
                 broker.clone()

@@ -2,6 +2,9 @@
 //! against a model that keeps everything in maps. Written against the public API alone, and for any
 //! way in which a broker is opened.
 
+mod killed;
+
+use killed::what_a_kill_leaves;
 use proptest::prelude::*;
 use slipring::store::{DiskStore, SyncPolicy};
 use slipring::{
@@ -28,25 +31,6 @@ fn in_memory(clock: &TestClock, _dir: &Path) -> Broker {
 fn on_disk(clock: &TestClock, dir: &Path) -> Broker {
     let disk = DiskStore::builder().sync(SyncPolicy::Os).preallocate_bytes(0).reserve_bytes(0);
     Broker::builder().clock(clock).disk(disk).open(dir).expect("opens")
-}
-
-/// What a killed process leaves of its directory: the operating system has all that was written.
-fn what_a_kill_leaves(dir: &Path) -> TempDir {
-    fn copy(from: &Path, to: &Path) {
-        for entry in std::fs::read_dir(from).expect("a directory") {
-            let entry = entry.expect("an entry");
-            let to = to.join(entry.file_name());
-            if entry.path().is_dir() {
-                std::fs::create_dir(&to).expect("is made");
-                copy(&entry.path(), &to);
-            } else {
-                std::fs::copy(entry.path(), to).expect("is copied");
-            }
-        }
-    }
-    let left = tempdir().expect("a directory");
-    copy(dir, left.path());
-    left
 }
 
 fn ms(ms: u64) -> Duration {
