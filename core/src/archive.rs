@@ -27,6 +27,7 @@ use crate::store::meta_db::{MetaError, Metadata};
 use crate::store::{MessageStore, OnDamage, Records, StoreError, StoredRecord};
 use crate::sync::Arc;
 use roaring::RoaringTreemap;
+use std::collections::HashSet;
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -135,11 +136,11 @@ impl Archive {
         let shards = self.store.shards();
         let ends = (0..shards).map(|shard| Ok(self.store.bounds(shard)?.end));
         let ends = ends.collect::<Result<Vec<_>, StoreError>>()?;
-        let known = |number| contents.subscriptions.values().any(|record| record.id == number);
+        let known: HashSet<u64> = contents.subscriptions.values().map(|record| record.id).collect();
         let mut last = None;
         for key in self.journal.keys().into_iter().filter(|key| key.subscription & CLEARED == 0) {
             let change = match ends.get(key.shard as usize) {
-                Some(&end) if known(key.subscription) => {
+                Some(&end) if known.contains(&key.subscription) => {
                     let short = |cursor: Option<&Cursor>| below(cursor?, end);
                     match self.journal.look(key, short) {
                         Some(cursor) => CursorChange::Replace(cursor),
