@@ -9,9 +9,9 @@
 //! message, and the distance from there to the next one that it wins is the loss.
 //!
 //! Pairs: `tail-moved` and `run-begun` as in the plain ring; `lossy-taken` (either side's swap of
-//! head / producer's load of head) makes the reads of a slot happen before it is overwritten;
-//! `lossy-reused` (stores of a slot / loads of it): who has read what overwrote a slot loses the
-//! swap, because the head was moved before.
+//! head / producer's swap or load of head) makes the reads of a slot happen before it is overwritten.
+//! So who has read what overwrote a slot loses the swap: had it won, its reads would have happened
+//! before the producer's swap, and that before the slot was overwritten.
 
 use crate::runs::{Run, Runs, Span};
 use crate::sync::{Arc, AtomicU64, CachePadded, Ordering};

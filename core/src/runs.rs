@@ -69,26 +69,24 @@ impl Runs {
     #[inline(always)]
     pub(crate) fn write(&self, number: u64, run: Run) {
         let slot = &self.0[self.slot(number)];
-        // SYNC lossy-reused: pairs with `base`.
-        slot.base.store(run.base, Ordering::Release);
+        // Relaxed, here and below: `begun` shows what is written. Where a slot may be overwritten while
+        // it is read, the swap tells that follows (`lossy-taken`).
+        slot.base.store(run.base, Ordering::Relaxed);
         let first = run.first << 1 | if run.follows_loss { LOSS } else { 0 };
-        // SYNC lossy-reused: pairs with `read`.
-        slot.first.store(first, Ordering::Release);
+        slot.first.store(first, Ordering::Relaxed);
     }
 
     /// The run number `number`.
     #[inline(always)]
     pub(crate) fn read(&self, number: u64) -> Run {
-        // SYNC lossy-reused: pairs with `write`.
-        let first = self.0[self.slot(number)].first.load(Ordering::Acquire);
+        let first = self.0[self.slot(number)].first.load(Ordering::Relaxed);
         Run { base: self.base(number), first: first >> 1, follows_loss: first & LOSS != 0 }
     }
 
     /// Where the run number `number` begins.
     #[inline(always)]
     pub(crate) fn base(&self, number: u64) -> u64 {
-        // SYNC lossy-reused: pairs with `write`.
-        self.0[self.slot(number)].base.load(Ordering::Acquire)
+        self.0[self.slot(number)].base.load(Ordering::Relaxed)
     }
 
     /// The number of the run that has `position`, of those up to `newest` and from `from` on, or from
