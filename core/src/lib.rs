@@ -64,6 +64,8 @@ mod fresh;
 mod fs;
 mod handled;
 #[cfg(not(slipring_loom))]
+mod handler;
+#[cfg(not(slipring_loom))]
 mod handler_error;
 mod idle;
 mod inbox;

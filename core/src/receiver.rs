@@ -5,7 +5,7 @@ use crate::acks::Acks;
 use crate::config::Overflow;
 use crate::error::RecvError;
 use crate::handled::Handled;
-use crate::inbox::Inbox;
+use crate::inbox::{Inbox, InboxState};
 use crate::lane::{Lane, Look, Next, Polled, Reader};
 use crate::lease::{AckId, Settle};
 use crate::message::Message;
@@ -247,8 +247,8 @@ impl Receiver {
         }
     }
 
-    /// What became of the message at `address`, which a handler had.
-    fn settle(&mut self, address: usize, handled: &Handled) {
+    /// What became of the message at `address`, which a handler had last.
+    pub(crate) fn settle(&mut self, address: usize, handled: &Handled) {
         let Self { reader, engine, acked, .. } = self;
         if let Some(acked) = acked {
             acked.settle(&Lane::message(reader, address, &engine.context), handled);
@@ -343,62 +343,51 @@ impl Receiver {
         Ok(count)
     }
 
-    /// Calls `handle` with up to `most` messages, and settles each: as a success with whether to go on,
-    /// or as that failed. How many, or what there is instead of a message.
+    /// Calls `handle` with up to `most` messages, in place where nothing else is unsettled, until it says
+    /// that it has failed or the subscription has ended. Settles those that it has succeeded with. What
+    /// there is instead of a message, if that was the first.
+    #[inline]
     pub(crate) fn handle(
         &mut self,
         most: usize,
-        mut handle: impl FnMut(Message<'_>) -> Result<bool, Handled>,
-    ) -> Result<usize, Next> {
+        mut handle: impl FnMut(&Message<'_>) -> bool,
+    ) -> Result<(), Next> {
         self.done_with_older();
-        let (count, failed) = self.handle_run(most, &mut handle);
-        if let Some((address, handled)) = failed {
-            self.settle(address, &handled);
-        }
-        if count > 0 {
-            return Ok(count);
+        if self.handle_run(most, &mut handle) > 0 {
+            return Ok(());
         }
         match self.next(most) {
             Next::Record(address) => {
                 // The place is free as soon as the handler has the message.
                 self.release();
-                let handled = handle(self.message(address)).err().unwrap_or(Handled::Success);
-                self.settle(address, &handled);
-                Ok(1)
+                if handle(&self.message(address)) {
+                    self.settle(address, &Handled::Success);
+                }
+                Ok(())
             }
             special => Err(special),
         }
     }
 
-    /// The same in place, as long as each is a success and nothing else is unsettled. How many, and
-    /// the last one if it was none: that is to be settled. None where that is not known, or the
-    /// next one is special.
-    fn handle_run(
-        &mut self,
-        most: usize,
-        handle: &mut impl FnMut(Message<'_>) -> Result<bool, Handled>,
-    ) -> (usize, Option<(usize, Handled)>) {
+    /// The same in place, as long as nothing else is unsettled; how many. None where that is not known,
+    /// or the next one is special.
+    #[inline]
+    fn handle_run(&mut self, most: usize, handle: &mut impl FnMut(&Message<'_>) -> bool) -> usize {
         let Self { inbox, engine, reader, turn, acked, untold, .. } = self;
-        let (Some(lane), Some(acked)) = (inbox.lane(*turn), acked) else { return (0, None) };
+        let (Some(lane), Some(acked)) = (inbox.lane(*turn), acked) else { return 0 };
         if *untold & !SETTLED_LATER > 0 || !acked.has_run(*turn) {
-            return (0, None);
+            return 0;
         }
-        let mut failed = None;
         let context = &engine.context;
         let polled = lane.poll_records::<true>(reader, most, &mut || (), &mut |record| {
             acked.take_of_run(record);
-            match handle(Message { record, context, lease: acked.last() }) {
-                Ok(going_on) => {
-                    acked.add_to_run();
-                    going_on
-                }
-                Err(failure) => {
-                    failed = Some((record.address(), failure));
-                    false
-                }
+            let succeeded = handle(&Message { record, context, lease: acked.last() });
+            if succeeded {
+                acked.add_to_run();
             }
+            succeeded && inbox.state() != InboxState::Ended
         });
-        (polled.count, failed)
+        polled.count
     }
 
     #[cold]

@@ -23,7 +23,7 @@ use crate::sync::Arc;
 use crate::terms::{LEASE_MAX, LEASE_MIN, Terms};
 use crate::topic::{Pattern, validate_name};
 use crate::wait::Schedule;
-use crate::worker::{Around, HandlerFn, OnLagged, Task, TaskConfig};
+use crate::worker::{Around, OnLagged, Task, TaskConfig};
 use std::fmt;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
@@ -436,12 +436,11 @@ impl<'a> SubscriptionBuilder<'a> {
     /// See [`SubscribeError`].
     pub fn handler<R: HandlerResult>(
         mut self,
-        mut handler: impl FnMut(&Message<'_>) -> R + Send + 'static,
+        handler: impl FnMut(&Message<'_>) -> R + Send + 'static,
     ) -> Result<HandlerSubscription, SubscribeError> {
         let (registry, start, dedicated) = (Arc::clone(&self.registry), self.start, self.dedicated);
-        let handler: Box<HandlerFn> = Box::new(move |message| handler(message).into_handled());
         let config = TaskConfig {
-            handler,
+            handler: Box::new(handler),
             on_error: self.on_error.take(),
             on_lagged: self.on_lagged.take(),
             around: self.around.take(),

@@ -23,21 +23,21 @@ use crate::breaker::{Breaker, BreakerState};
 use crate::clock::Clock;
 use crate::config::{CircuitBreaker, WaitStrategy};
 use crate::contain::{contain, drop_quietly};
-use crate::error::RecvError;
 use crate::handled::Handled;
+use crate::handler::{Handler, Run};
 use crate::handler_error::{OnError, panic_text, report};
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::lane::Next;
-use crate::message::Message;
 use crate::receiver::Receiver;
 use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Counter, Ordering};
 use crate::threads;
 use crate::wait::{Schedule, Waiter};
+use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
@@ -60,8 +60,6 @@ const LINGER: u32 = 200;
 /// How long a task rests when the store cannot be read.
 const UNREADABLE: Duration = Duration::from_secs(1);
 
-/// A handler, with what it was given of a message turned into what the worker wants.
-pub(crate) type HandlerFn = dyn FnMut(&Message<'_>) -> Handled + Send;
 /// A function that is told of losses.
 pub(crate) type OnLagged = dyn FnMut(u64) + Send;
 /// A function that is called around a run of the handler, and calls what it is given.
@@ -98,7 +96,7 @@ const ENDED: u8 = 4;
 /// What belongs to whoever runs a task.
 struct Running {
     receiver: Receiver,
-    handler: Box<HandlerFn>,
+    handler: Box<dyn Handler>,
     on_error: Option<Box<OnError>>,
     on_lagged: Option<Box<OnLagged>>,
     around: Option<Box<Around>>,
@@ -137,7 +135,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// How a handler subscription is set up.
 pub(crate) struct TaskConfig {
-    pub(crate) handler: Box<HandlerFn>,
+    pub(crate) handler: Box<dyn Handler>,
     pub(crate) on_error: Option<Box<OnError>>,
     pub(crate) on_lagged: Option<Box<OnLagged>>,
     pub(crate) around: Option<Box<Around>>,
@@ -313,98 +311,74 @@ impl Task {
         after
     }
 
-    /// Handles up to `left` messages, as long as the subscription has not ended.
+    /// Handles up to `most` messages, as long as the subscription has not ended.
     fn handle_up_to(&self, most: usize, running: &mut Running, clock: &Clock) -> After {
         let mut left = most;
+        let mut after = After::More;
         self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
         let _inside = InsideHandler::enter(self.inbox.id);
-        if running.receiver.is_settled_later() {
-            return self.handle_acked(most, running, clock);
-        }
-        let Running { receiver, handler, on_error, on_lagged, breaker, .. } = running;
-        let mut admitted = true;
-        while left > 0 && admitted && self.inbox.state() != InboxState::Ended {
-            // The place is free as soon as the handler has the message.
-            let handled = receiver.poll::<true>(left, |message| {
-                let failure = self.handle(handler, on_error, message);
-                admitted = breaker.record(failure.is_none(), || clock.now());
-                admitted && self.inbox.state() != InboxState::Ended
-            });
-            match handled {
-                Ok(0) => {
-                    receiver.leave();
-                    return After::Empty(most - left);
-                }
-                Ok(count) => left -= count,
-                Err(RecvError::Lagged(lost)) => tell_loss(self.inbox.number, on_lagged, lost),
-                Err(RecvError::Store(_)) => return After::Pause(clock.now() + UNREADABLE),
-                // Nothing else is told by a poll.
-                Err(_) => break,
+        while left > 0 && self.inbox.state() != InboxState::Ended {
+            let mut run = Run::default();
+            let Running { receiver, handler, .. } = running;
+            let ended = catch_unwind(AssertUnwindSafe(|| handler.run(receiver, left, &mut run)));
+            left -= run.count;
+            let (instead, panic) = match ended {
+                Ok(ended) => (ended.err(), None),
+                Err(panic) if run.count > 0 => (None, Some(panic)),
+                Err(panic) => resume_unwind(panic), // No handler's.
+            };
+            if !self.note(run, panic, running, clock) {
+                break;
             }
-        }
-        After::More
-    }
-
-    /// The same where messages are settled by what the handler returns.
-    #[cold]
-    #[inline(never)]
-    fn handle_acked(&self, most: usize, running: &mut Running, clock: &Clock) -> After {
-        let Running { receiver, handler, on_error, on_lagged, breaker, .. } = running;
-        let mut left = most;
-        let mut after = After::More;
-        let mut admitted = true;
-        while left > 0 && admitted && self.inbox.state() != InboxState::Ended {
-            let handled = receiver.handle(left, |message| {
-                let failure = self.handle(handler, on_error, &message);
-                admitted = breaker.record(failure.is_none(), || clock.now());
-                failure.map_or_else(|| Ok(admitted && self.inbox.state() != InboxState::Ended), Err)
-            });
-            match handled {
-                Ok(count) => left -= count,
-                Err(Next::Lagged(lost)) => tell_loss(self.inbox.number, on_lagged, lost),
-                Err(Next::Failed(_)) => {
+            match instead {
+                None => {}
+                Some(Next::Lagged(lost)) => {
+                    tell_loss(self.inbox.number, &mut running.on_lagged, lost);
+                }
+                Some(Next::Failed(_)) => {
                     after = After::Pause(clock.now() + UNREADABLE);
                     break;
                 }
-                Err(_) => {
-                    receiver.leave();
+                Some(_) => {
+                    running.receiver.leave();
                     after = After::Empty(most - left);
                     break;
                 }
             }
         }
-        receiver.end_slice();
+        running.receiver.end_slice();
         after
     }
 
-    /// Runs the handler on one message; what becomes of that if it failed, which is a reason to try
-    /// again where the handler panicked. A success is told by one word: a larger result would be
-    /// copied right behind its stores, and wait for them.
-    #[inline]
-    fn handle(
+    /// Takes note of what the handler has made of messages, the last of which may have failed: that is a
+    /// reason to try again where it panicked. False if its breaker says to pause.
+    fn note(
         &self,
-        handler: &mut HandlerFn,
-        on_error: &mut Option<Box<OnError>>,
-        message: &Message<'_>,
-    ) -> Option<Handled> {
-        match catch_unwind(AssertUnwindSafe(|| handler(message))) {
-            Ok(Handled::Success) => None,
-            Ok(failed) => {
-                self.failures.add(1);
-                if let Handled::Retry { reason } | Handled::DeadLetter { reason } = &failed {
-                    report(self.inbox.number, on_error, message, reason, false);
-                }
-                Some(failed)
-            }
-            Err(panic) => {
-                self.failures.add(1);
-                self.panics.add(1);
-                let failed = Handled::retry(panic_text(&*panic));
-                report(self.inbox.number, on_error, message, panic_text(&*panic), true);
-                drop_quietly(panic);
-                Some(failed)
-            }
+        run: Run,
+        panic: Option<Box<dyn Any + Send>>,
+        running: &mut Running,
+        clock: &Clock,
+    ) -> bool {
+        let Running { receiver, on_error, breaker, .. } = running;
+        let panicked = panic.is_some();
+        let failed = match &panic {
+            Some(panic) => Some(Handled::retry(panic_text(&**panic))),
+            None => run.failed,
+        };
+        if run.count > usize::from(failed.is_some()) {
+            breaker.record(true, || clock.now());
         }
+        let Some(failed) = failed else { return true };
+        self.failures.add(1);
+        self.panics.add(u64::from(panicked));
+        if let Handled::Retry { reason } | Handled::DeadLetter { reason } = &failed {
+            report(self.inbox.number, on_error, &receiver.message(run.last), reason, panicked);
+        }
+        receiver.settle(run.last, &failed);
+        if let Some(panic) = panic {
+            drop_quietly(panic);
+        }
+        breaker.record(false, || clock.now())
     }
 
     /// Goes to sleep until something arrives; false if it has already.

@@ -54,7 +54,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
     &["acks.rs"],
     &["acked.rs", "acker.rs"],
     &["receiver.rs"],
-    &["subscription.rs"],
+    &["subscription.rs", "handler.rs"],
     &["worker.rs"],
     &["metrics.rs"],
     &["registry.rs"],
