@@ -4,6 +4,7 @@ use crate::alarm::Alarms;
 use crate::archive::{Archive, OpenError};
 use crate::around::AroundWaits;
 use crate::backing::Backing;
+use crate::batch::AsMessage;
 use crate::chunk::{CHUNK_BYTES, Pool};
 use crate::clock::{Clock, whole_ms};
 use crate::config::{
@@ -280,10 +281,10 @@ impl Broker {
     ///
     /// # Errors
     /// As [`topic`](Self::topic) and [`Topic::publish_batch`].
-    pub fn publish_batch(
+    pub fn publish_batch<M: AsMessage>(
         &self,
         name: &str,
-        messages: &[NewMessage<'_>],
+        messages: &[M],
     ) -> Result<BatchReceipt, BatchError> {
         let nothing = |reason| BatchError { receipt: BatchReceipt::default(), reason };
         self.topic(name).map_err(nothing)?.publish_batch(messages)

@@ -11,8 +11,8 @@
 //! are foreign code; who finds an id pending in another shard lets go of its own, waits, and looks
 //! again.
 
+use crate::batch::Batch;
 use crate::config::TopicConfig;
-use crate::message::NewMessage;
 use crate::sync::{AtomicBool, Ordering};
 use ahash::RandomState;
 use std::collections::{HashMap, VecDeque};
@@ -105,25 +105,24 @@ impl DedupWindow {
     /// shard.
     pub(crate) fn admit<'a>(
         &'a self,
-        messages: &'a [NewMessage<'a>],
+        messages: Batch<'a>,
         next: Earlier,
         now_us: u64,
     ) -> (Admission<'a>, Option<Known>) {
         let mut ids = self.lock();
         ids.forget_old(now_us);
-        let mut admission = Admission { window: self, messages: &[], next, now_us, published: 0 };
+        let mut admission = Admission { window: self, messages, next, now_us, published: 0 };
         for (count, message) in messages.iter().enumerate() {
             let Some(id) = message.id else { continue };
             let known = ids.look_up(id, next.partition, now_us);
             if known.is_some() {
-                admission.messages = &messages[..count];
+                admission.messages = messages.take(count);
                 return (admission, known);
             }
             let place = Earlier { offset: next.offset + count as u64, ..next };
             let hashes = ids.hash(id);
             ids.pending.insert(hashes, place);
         }
-        admission.messages = messages;
         (admission, None)
     }
 
@@ -141,7 +140,7 @@ impl DedupWindow {
 #[derive(Debug)]
 pub(crate) struct Admission<'a> {
     window: &'a DedupWindow,
-    messages: &'a [NewMessage<'a>],
+    messages: Batch<'a>,
     next: Earlier,
     now_us: u64,
     published: usize,
@@ -287,6 +286,7 @@ impl Ids {
 #[cfg(not(slipring_loom))]
 mod tests {
     use super::*;
+    use crate::message::NewMessage;
 
     fn window(window_us: u64, most_ids: usize) -> DedupWindow {
         DedupWindow::new(DedupLimits { window_us, most_ids })
@@ -304,16 +304,16 @@ mod tests {
     fn what_was_refused_was_never_there_and_pushes_nothing_out() {
         let window = window(100, 2);
         let find = |id| window.lock().find(id, 1);
-        let first = messages(&["a", "b", "a"]);
-        let (admitted, twice) = window.admit(&first, place(0), 0);
+        let first = &messages(&["a", "b", "a"])[..];
+        let (admitted, twice) = window.admit(Batch::of(&first), place(0), 0);
         assert_eq!((admitted.count(), twice), (2, Some(Known::Published(place(0)))));
         admitted.settle(2);
-        let refused = messages(&["c", "d", "e"]);
-        let (admitted, known) = window.admit(&refused, place(2), 1);
+        let refused = &messages(&["c", "d", "e"])[..];
+        let (admitted, known) = window.admit(Batch::of(&refused), place(2), 1);
         assert_eq!((admitted.count(), known), (3, None));
         drop(admitted);
         assert_eq!(["a", "b", "c"].map(find), [Some(place(0)), Some(place(1)), None]);
-        window.admit(&refused, place(2), 1).0.settle(2);
+        window.admit(Batch::of(&refused), place(2), 1).0.settle(2);
         let expected = [None, Some(place(2)), Some(place(3)), None];
         assert_eq!(["b", "c", "d", "e"].map(find), expected);
         assert!(window.lock().pending.is_empty());
@@ -322,18 +322,18 @@ mod tests {
     #[test]
     fn what_is_pending_is_known_by_its_own_shard_and_awaited_by_others() {
         let window = window(100, 9);
-        let same = messages(&["a"]);
-        let (admitted, _) = window.admit(&same, place(5), 0);
+        let same = &messages(&["a"])[..];
+        let (admitted, _) = window.admit(Batch::of(&same), place(5), 0);
         let elsewhere = Earlier { partition: 8, offset: 0 };
-        let (none, known) = window.admit(&same, elsewhere, 0);
+        let (none, known) = window.admit(Batch::of(&same), elsewhere, 0);
         let Some(Known::Pending(before)) = known else { panic!("{known:?}") };
         assert_eq!(none.count(), 0);
         admitted.settle(1);
         window.wait(before);
-        let (_, known) = window.admit(&same, elsewhere, 0);
+        let (_, known) = window.admit(Batch::of(&same), elsewhere, 0);
         assert_eq!(known, Some(Known::Published(place(5))));
         window.set_limits(None);
-        assert_eq!(window.admit(&same, elsewhere, 0).1, None);
+        assert_eq!(window.admit(Batch::of(&same), elsewhere, 0).1, None);
     }
 
     #[test]

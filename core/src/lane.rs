@@ -853,6 +853,8 @@ impl Lane {
     #[inline(always)]
     fn latest(&self, pins: &Pins, sequence: u64) -> Option<usize> {
         let latest = self.log.latest();
+        // Where the rest of it is, only its first line tells; that is as far away.
+        prefetch::for_read(latest.wrapping_add(64));
         // SAFETY: it has been published, and the pins keep it: nothing else comes to its place.
         let is_it = || unsafe { Record::at(latest) }.sequence_low() == sequence as u32;
         (pins.hold(latest) && is_it()).then_some(latest)
@@ -875,9 +877,7 @@ impl Lane {
         }
         for slot in next.iter().take(BLOCK) {
             // Relaxed: a hint.
-            let address = slot.load(Ordering::Relaxed);
-            prefetch::for_read(address);
-            prefetch::for_read(address.wrapping_add(64));
+            prefetch::for_read(slot.load(Ordering::Relaxed));
         }
         // Sequences rise: where the first has not expired, none has.
         if !self.log.is_retained(span.first) {

@@ -40,6 +40,7 @@ mod around;
 #[cfg_attr(slipring_loom, path = "backing_none.rs")]
 mod backing;
 mod backoff;
+mod batch;
 mod baton;
 mod breaker;
 #[cfg(not(slipring_loom))]
@@ -49,6 +50,7 @@ mod chunk;
 mod clock;
 mod config;
 mod contain;
+mod copy;
 mod dead_letter;
 mod dedup;
 mod dedup_window;
@@ -149,6 +151,7 @@ pub use acker::Acker;
 #[cfg(not(slipring_loom))]
 pub use archive::OpenError;
 pub use backoff::Backoff;
+pub use batch::AsMessage;
 pub use breaker::BreakerState;
 #[cfg(not(slipring_loom))]
 pub use broker::{Broker, BrokerBuilder, PartitionDescription, TopicDescription};

@@ -26,7 +26,9 @@ use crate::chunk::{CHUNK_BYTES, Chunk, FIRST_RECORD};
 use crate::error::StoreFault;
 use crate::kept::KeptRecord;
 use crate::message::{Context, Message, OwnedMessage, Record};
+use crate::prefetch;
 use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, CachePadded, Ordering, epoch};
+use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 
@@ -35,6 +37,10 @@ const PAGE: usize = if cfg!(slipring_loom) { 4 } else { 4096 };
 
 /// The smallest record, which bounds how many fit into a budget.
 const MIN_RECORD: usize = if cfg!(slipring_loom) { 1024 } else { 32 };
+
+/// Expired chunks that are let go together. Each time, the epochs of all threads are looked at, which
+/// are in the caches of their processors.
+const LET_GO: usize = if cfg!(slipring_loom) { 1 } else { 4 };
 
 /// Chunks among which that of a claim is looked for, newest first. What is retained under another
 /// entry already is only counted twice.
@@ -255,6 +261,8 @@ pub struct LogWriter {
     mask: usize,
     /// In the order in which they will expire.
     retained: VecDeque<Retained>,
+    /// Expired, and still with the log's token.
+    expired: ArrayVec<Chunk, LET_GO>,
     bytes: usize,
     budget: usize,
 }
@@ -287,6 +295,7 @@ impl LogWriter {
             log: std::sync::Arc::new(log),
             next: start,
             retained: VecDeque::new(),
+            expired: ArrayVec::new(),
             bytes: 0,
             budget,
         }
@@ -349,6 +358,12 @@ impl LogWriter {
         self.log.head.latest.store(latest, Ordering::Release);
         // SYNC head-published: pairs with Log::head.
         self.log.head.next.store(self.next, Ordering::Release);
+    }
+
+    /// A hint that something will be shown soon.
+    #[inline(always)]
+    pub(crate) fn fetch_head(&self) {
+        prefetch::for_write(&raw const self.log.head as usize);
     }
 
     /// All that is shown has been queued.
@@ -449,8 +464,19 @@ impl LogWriter {
         let low = self.log.floor.low.load(Ordering::Relaxed);
         // SYNC slot-reused: pairs with Log::low.
         self.log.floor.low.store((oldest.last + 1).max(low), Ordering::Release);
-        let chunk = oldest.chunk;
-        epoch::defer(move || chunk.release(1));
+        self.expired.push(oldest.chunk);
+        // What is much of the budget is not kept waiting.
+        let waiting: usize = self.expired.iter().map(|chunk| chunk.bytes()).sum();
+        if self.expired.is_full() || waiting >= self.budget / 4 {
+            self.let_go();
+        }
+    }
+
+    /// Gives the tokens of what has expired back when nobody reads it any more.
+    #[cold]
+    fn let_go(&mut self) {
+        let expired = std::mem::take(&mut self.expired);
+        epoch::defer(move || expired.iter().for_each(|chunk| chunk.release(1)));
     }
 }
 
@@ -465,5 +491,6 @@ impl Drop for LogWriter {
         while !self.retained.is_empty() {
             self.expire();
         }
+        self.let_go();
     }
 }

@@ -17,12 +17,12 @@
 
 use crate::chunk::{Chunk, Claim};
 use crate::config::Limits;
+use crate::copy::copy_fresh;
 use crate::error::{AckError, InvalidMessage};
 use crate::filter::same_bytes;
 use crate::lease::{AckId, Leased, Settle};
 use crate::message_id::MessageId;
-use crate::prefetch;
-use crate::sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Ordering, PlainArc, watched};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, PlainArc, watched};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr;
@@ -118,26 +118,14 @@ impl<'a> NewMessage<'a> {
 
     /// Whether it is a payload and nothing else: one branch for all, in the loops over a batch.
     #[inline(always)]
-    fn is_plain(&self) -> bool {
+    pub(crate) fn is_plain(&self) -> bool {
         let address = |text: Option<&str>| text.map_or(0, |text| text.as_ptr() as usize);
         address(self.key) | address(self.id) | self.attributes.len() == 0
     }
 
-    /// Checks all of `messages`; the first one that is wrong tells why.
-    #[inline]
-    pub(crate) fn check_all(messages: &[Self], limits: &Limits) -> Result<(), InvalidMessage> {
-        // Ordinary ones, without a branch for each; then one by one.
-        let ordinary = messages.iter().fold(true, |ordinary, message| {
-            ordinary & message.is_plain() & (message.payload.len() <= limits.payload_bytes)
-        });
-        if ordinary {
-            return Ok(());
-        }
-        messages.iter().try_for_each(|message| message.layout(limits).map(drop))
-    }
-
+    /// Flags and length of what is there besides the payload.
     #[cold]
-    fn measure_extension(&self) -> Result<u32, InvalidMessage> {
+    pub(crate) fn measure_extension(&self) -> Result<u32, InvalidMessage> {
         let mut bytes = 0;
         let mut flags = 0;
         if let Some(key) = self.key {
@@ -215,9 +203,9 @@ impl<'a> From<&'a String> for NewMessage<'a> {
 /// The measures of a record that has been checked against the limits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Layout {
-    payload_len: u32,
+    pub(crate) payload_len: u32,
     /// Flags and the extension's length, as in the header.
-    meta: u32,
+    pub(crate) meta: u32,
 }
 
 impl Layout {
@@ -261,7 +249,7 @@ pub(crate) struct Place {
 impl Place {
     /// Partition and sequence as they are in the header.
     #[inline(always)]
-    fn tag(self) -> u64 {
+    pub(crate) fn tag(self) -> u64 {
         halves(self.partition, self.sequence_low)
     }
 }
@@ -284,82 +272,7 @@ pub(crate) unsafe fn write(at: *mut u8, message: &NewMessage<'_>, layout: Layout
     // SAFETY: passed on.
     let payload = unsafe { write_head(at, message, layout, place) };
     // SAFETY: the payload's bytes lie inside the record, and the source is another allocation.
-    unsafe { copy(message.payload.as_ptr(), payload, message.payload.len()) };
-}
-
-/// Writes `messages` one behind the other from `at` on: as many as fit below `end` and into
-/// `slots` of the log's index, which get the address of each; `place` is that of the first. Returns
-/// how many, and where the next one goes.
-///
-/// A function of its own, so that all it works with stays in registers: what limits a batch is the
-/// room in the store buffer, and a spilled variable takes it as a field of a record does.
-///
-/// # Safety
-/// As for [`write`], for all up to `end`; the messages have been checked against the limits.
-#[inline(never)]
-pub(crate) unsafe fn write_all(
-    mut at: *mut u8,
-    end: usize,
-    messages: &[NewMessage<'_>],
-    place: Place,
-    slots: &[AtomicUsize],
-) -> (usize, *mut u8) {
-    let mut count = 0;
-    let Place { mut offset, published_us, .. } = place;
-    let mut tag = place.tag();
-    for (message, slot) in messages.iter().zip(slots) {
-        let mut layout = Layout { payload_len: message.payload.len() as u32, meta: 0 };
-        if !message.is_plain() {
-            let Ok(meta) = message.measure_extension() else { break };
-            layout.meta = meta;
-        }
-        let bytes = layout.bytes();
-        if bytes > end - at as usize {
-            break;
-        }
-        prefetch::for_write(at as usize + AHEAD);
-        prefetch::for_write(at as usize + AHEAD + 64);
-        // SAFETY: passed on; it ends below `end`.
-        unsafe {
-            let payload = write_header(at, message, layout, [offset, published_us, tag]);
-            copy(message.payload.as_ptr(), payload, message.payload.len());
-        }
-        // SYNC slot-reused: pairs with Log::address.
-        slot.store(at as usize, Ordering::Release);
-        at = at.wrapping_add(bytes);
-        offset += 1;
-        // The sequence is the upper half: its carry is lost, as it should be.
-        tag = tag.wrapping_add(1 << 32);
-        count += 1;
-    }
-    (count, at)
-}
-
-/// Copies `len` bytes; without a call for the sizes that matter most.
-///
-/// # Safety
-/// As for [`ptr::copy_nonoverlapping`].
-#[inline(always)]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    type Word = [u64; 4];
-    const WORD: usize = size_of::<Word>();
-    // SAFETY: every use below stays inside the `len` bytes, as its condition says.
-    let word = |at: usize| unsafe {
-        to.add(at).cast::<Word>().write_unaligned(from.add(at).cast::<Word>().read_unaligned());
-    };
-    if (WORD..=2 * WORD).contains(&len) {
-        // Two words, which may overlap.
-        word(0);
-        word(len - WORD);
-    } else if (2 * WORD..=4 * WORD).contains(&len) {
-        word(0);
-        word(WORD);
-        word(len - 2 * WORD);
-        word(len - WORD);
-    } else {
-        // SAFETY: passed on.
-        unsafe { ptr::copy_nonoverlapping(from, to, len) };
-    }
+    unsafe { copy_fresh(message.payload.as_ptr(), payload, message.payload.len()) };
 }
 
 /// Writes all but the payload; returns where that goes.
@@ -382,7 +295,7 @@ pub(crate) unsafe fn write_head(
 /// # Safety
 /// As for [`write`].
 #[inline(always)]
-unsafe fn write_header(
+pub(crate) unsafe fn write_header(
     at: *mut u8,
     message: &NewMessage<'_>,
     layout: Layout,

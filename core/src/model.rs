@@ -7,6 +7,7 @@
 use crate::acked::Acked;
 use crate::acks::Acks;
 use crate::around::AroundWaits;
+use crate::batch::Batch;
 use crate::chunk::Pool;
 use crate::clock::{Clock, TestClock};
 use crate::config::{DeliveryMode, Limits, Overflow, WhenFull};
@@ -114,7 +115,7 @@ impl World {
                     }
                     None => {
                         let messages = std::slice::from_ref(&message);
-                        core.append(&self.partition, messages, &mut Waits::default())
+                        core.append(&self.partition, Batch::of(&messages), &mut Waits::default())
                     }
                 }
             });

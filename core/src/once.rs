@@ -1,6 +1,7 @@
 //! Publishing once: a message whose id was published to its topic within the window is not stored
 //! again. Where a topic has no window, this is one look.
 
+use crate::batch::Batch;
 use crate::chunk::Claim;
 use crate::dedup_window::{Earlier, Known};
 use crate::message::{self, NewMessage};
@@ -21,7 +22,7 @@ impl Core {
     pub(crate) fn append_once(
         &mut self,
         partition: &Partition,
-        messages: &[NewMessage<'_>],
+        messages: Batch<'_>,
         waits: &mut Waits,
     ) -> Appended {
         if partition.window().is_none() {
@@ -38,7 +39,7 @@ impl Core {
     fn append_apart(
         &mut self,
         partition: &Partition,
-        messages: &[NewMessage<'_>],
+        messages: Batch<'_>,
         waits: &mut Waits,
     ) -> Appended {
         self.append(partition, messages, waits)
@@ -49,7 +50,7 @@ impl Core {
     fn append_new(
         &mut self,
         partition: &Partition,
-        messages: &[NewMessage<'_>],
+        messages: Batch<'_>,
         waits: &mut Waits,
     ) -> Appended {
         let has_id = messages.iter().any(|message| message.id.is_some());
@@ -57,7 +58,7 @@ impl Core {
             return self.append_apart(partition, messages, waits);
         };
         let (new, known) = window.admit(messages, partition.next_place(), self.stamps.now_us());
-        let mut appended = self.append_apart(partition, &messages[..new.count()], waits);
+        let mut appended = self.append_apart(partition, messages.take(new.count()), waits);
         new.settle(appended.count);
         if appended.stop.is_none() {
             appended.stop = known.map(|known| stop_at(partition, known));
@@ -76,14 +77,16 @@ impl Core {
             return self.append_claim(partition, claim, waits);
         };
         let head = [NewMessage::new(b"").id(id)];
-        let (new, known) = window.admit(&head, partition.next_place(), self.stamps.now_us());
+        let head = &head[..];
+        let (new, known) =
+            window.admit(Batch::of(&head), partition.next_place(), self.stamps.now_us());
         let Some(known) = known else {
             let appended = self.append_claim(partition, claim, waits);
             new.settle(appended.count);
             return appended;
         };
         // Whether anything may be published at all.
-        let mut nothing = self.append_apart(partition, &[], waits);
+        let mut nothing = self.append_apart(partition, Batch::of(&head).take(0), waits);
         if nothing.stop.is_none() {
             nothing.stop = Some(stop_at(partition, known));
         }
@@ -98,7 +101,7 @@ impl Core {
         message: &NewMessage<'_>,
         waits: &mut Waits,
     ) -> Appended {
-        let appended = self.append_apart(partition, slice::from_ref(message), waits);
+        let appended = self.append_apart(partition, Batch::of(&slice::from_ref(message)), waits);
         if let (1, Some(window), Some(id)) = (appended.count, partition.window(), message.id) {
             let place = Earlier { partition: partition.id, offset: appended.first_offset };
             let mut ids = window.lock();

@@ -2,6 +2,7 @@
 
 use crate::alarm::Alarms;
 use crate::around::AroundWaits;
+use crate::batch::{AsMessage, Batch};
 use crate::chunk::{Claim, Pool};
 use crate::clock::Clock;
 use crate::config::{Limits, Overflow};
@@ -22,6 +23,7 @@ use crate::sync::{
 use crate::wait::Waiter;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::slice;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -337,21 +339,21 @@ impl Topic {
     /// # Errors
     /// The reason why the batch ended early, with the receipt of what was published before. All
     /// messages are checked before the first is published.
-    pub fn publish_batch(&self, messages: &[NewMessage<'_>]) -> Result<BatchReceipt, BatchError> {
-        self.batch(messages, Patience::Until(Limit::NONE))
+    pub fn publish_batch<M: AsMessage>(&self, messages: &[M]) -> Result<BatchReceipt, BatchError> {
+        self.batch(Batch::of(&messages), Patience::Until(Limit::NONE))
     }
 
     /// The same, with the limits of [`publish_while`](Self::publish_while) for each message.
     ///
     /// # Errors
     /// As [`publish_batch`](Self::publish_batch), with [`PublishError::Timeout`] among the reasons.
-    pub fn publish_batch_while(
+    pub fn publish_batch_while<M: AsMessage>(
         &self,
-        messages: &[NewMessage<'_>],
+        messages: &[M],
         timeout: Option<Duration>,
         go_on: &dyn Fn() -> bool,
     ) -> Result<BatchReceipt, BatchError> {
-        self.batch(messages, Patience::Until(self.limit(timeout, go_on)))
+        self.batch(Batch::of(&messages), Patience::Until(self.limit(timeout, go_on)))
     }
 
     /// The same without ever waiting.
@@ -359,11 +361,11 @@ impl Topic {
     /// # Errors
     /// As [`publish_batch`](Self::publish_batch), with [`PublishError::WouldBlock`] among the
     /// reasons.
-    pub fn try_publish_batch(
+    pub fn try_publish_batch<M: AsMessage>(
         &self,
-        messages: &[NewMessage<'_>],
+        messages: &[M],
     ) -> Result<BatchReceipt, BatchError> {
-        self.batch(messages, Patience::None)
+        self.batch(Batch::of(&messages), Patience::None)
     }
 
     /// Space for a payload of `bytes` bytes, to be written in place and then
@@ -511,7 +513,8 @@ impl Topic {
         layout: Layout,
         patience: Patience<'_>,
     ) -> Result<Receipt, PublishError> {
-        let messages = std::slice::from_ref(message);
+        let alone = slice::from_ref(message);
+        let messages = Batch::of(&alone);
         let work = |core: &mut Core| match core.append_one(partition, message, layout) {
             Some((first_offset, outcome)) => {
                 Appended { count: 1, first_offset, outcome, stop: None }
@@ -542,14 +545,13 @@ impl Topic {
 
     fn batch(
         &self,
-        messages: &[NewMessage<'_>],
+        messages: Batch<'_>,
         patience: Patience<'_>,
     ) -> Result<BatchReceipt, BatchError> {
         let mut total = BatchReceipt::default();
         let failed = |receipt, reason| BatchError { receipt, reason };
         self.engine.check().map_err(|reason| failed(total, reason))?;
-        NewMessage::check_all(messages, &self.engine.limits)
-            .map_err(|invalid| failed(total, invalid.into()))?;
+        messages.check(&self.engine.limits).map_err(|invalid| failed(total, invalid.into()))?;
         let mut rest = messages;
         // A bit for each shard that was published to.
         let mut shards = 0_u64;
@@ -557,7 +559,7 @@ impl Topic {
             let partition = self.entry.partition(first.key);
             shards |= 1 << partition.shard;
             // With several partitions, each message finds its own.
-            let run = if self.entry.partitions.len() == 1 { rest } else { &rest[..1] };
+            let run = if self.entry.partitions.len() == 1 { rest } else { rest.take(1) };
             let appended = self
                 .append(partition, run, patience, &mut Waits::default())
                 .map_err(|reason| failed(total, reason))?;
@@ -569,7 +571,7 @@ impl Topic {
                 total = part;
                 result.map_err(|reason| failed(total, reason))?;
             }
-            rest = &rest[run.len()..];
+            rest = rest.skip(run.len());
         }
         if total.duplicates > 0 {
             // Where those were that they repeat, is not kept.
@@ -591,7 +593,7 @@ impl Topic {
     fn append(
         &self,
         partition: &Partition,
-        messages: &[NewMessage<'_>],
+        messages: Batch<'_>,
         patience: Patience<'_>,
         waits: &mut Waits,
     ) -> Result<Appended, PublishError> {
@@ -613,7 +615,7 @@ impl Topic {
     fn wait_and_append(
         &self,
         partition: &Partition,
-        messages: &[NewMessage<'_>],
+        messages: Batch<'_>,
         patience: Patience<'_>,
         mut appended: Appended,
         total: &mut BatchReceipt,
@@ -622,7 +624,7 @@ impl Topic {
         let mut waits = Waits::default();
         loop {
             total.add(partition.id, &appended);
-            rest = &rest[appended.count..];
+            rest = rest.skip(appended.count);
             if appended.count > 0 {
                 waits.end();
             }
@@ -643,7 +645,7 @@ impl Topic {
                 Some(stop) => {
                     let earlier = stop.earlier()?;
                     total.add_duplicate();
-                    rest = &rest[1..];
+                    rest = rest.skip(1);
                     waits.end();
                     if rest.is_empty() {
                         return Ok(Appended { stop: Some(Stop::Duplicate(earlier)), ..appended });

@@ -6,6 +6,7 @@
 //! subscriptions that want it.
 #![expect(unsafe_code, reason = "partitions are owned by whoever holds their shard's baton")]
 
+use crate::batch::Batch;
 use crate::baton::{Baton, Guarded};
 use crate::chunk::{Appender, CHUNK_BYTES, Claim, ClaimArea, FIRST_RECORD, Pool};
 use crate::clock::{Clock, Stamps};
@@ -146,6 +147,9 @@ impl Core {
         ) else {
             return None;
         };
+        // Readers have taken the head, and fetch ahead as well: let all come back while we look around.
+        [0, 64].into_iter().for_each(|line| prefetch::for_write(at as usize + line));
+        self.log.fetch_head();
         let following = self.is_following(partition);
         if state.may_block(following) && self.is_full(state.targets(following)) {
             return None;
@@ -333,7 +337,7 @@ impl Core {
     pub(crate) fn append(
         &mut self,
         partition: &Partition,
-        messages: &[NewMessage<'_>],
+        messages: Batch<'_>,
         waits: &mut Waits,
     ) -> Appended {
         partition.state.with_mut(|state| {
@@ -348,7 +352,7 @@ impl Core {
         &mut self,
         partition: &Partition,
         state: &mut PartitionState,
-        messages: &[NewMessage<'_>],
+        messages: Batch<'_>,
         waits: &mut Waits,
     ) -> Appended {
         // Kept apart until the end: a result that is moved is read from memory right behind the
@@ -359,7 +363,7 @@ impl Core {
         if stop.is_none() {
             let now_us = self.stamps.now_us();
             while count < messages.len() {
-                let rest = &messages[count..];
+                let rest = messages.skip(count);
                 let following = self.is_following(partition);
                 match self.write_group(partition, state, following, rest, waits, now_us) {
                     Ok(written) => {
@@ -500,7 +504,7 @@ impl Core {
         partition: &Partition,
         state: &PartitionState,
         following: bool,
-        messages: &[NewMessage<'_>],
+        messages: Batch<'_>,
         waits: &mut Waits,
         now_us: u64,
     ) -> Result<usize, Stop> {
@@ -517,7 +521,7 @@ impl Core {
             partition: partition.id,
             sequence_low: self.log.next() as u32,
         };
-        let messages = &messages[..room.most];
+        let messages = messages.take(room.most);
         if !room.ask_filters {
             let mut count = self.write_into_chunk(messages, place);
             if count == 0 && self.begin_chunk_for(messages)? {
@@ -532,13 +536,12 @@ impl Core {
 
     /// Writes as many of `messages` as fit behind what is in the present chunk.
     #[inline(always)]
-    fn write_into_chunk(&mut self, messages: &[NewMessage<'_>], place: Place) -> usize {
+    fn write_into_chunk(&mut self, messages: Batch<'_>, place: Place) -> usize {
         let (at, left) = self.appender.span();
         let end = at as usize + left;
         // SAFETY: the appender's span is ours and aligned; the publisher has checked the messages
         // before they came here.
-        let (count, next) =
-            unsafe { message::write_all(at, end, messages, place, self.log.slots()) };
+        let (count, next) = unsafe { messages.write((at, end), place, self.log.slots()) };
         if count > 0 {
             self.appender.commit(next as usize - at as usize);
         }
@@ -547,7 +550,7 @@ impl Core {
 
     /// Begins another chunk, unless the first of `messages` needs memory of its own.
     #[cold]
-    fn begin_chunk_for(&mut self, messages: &[NewMessage<'_>]) -> Result<bool, Stop> {
+    fn begin_chunk_for(&mut self, messages: Batch<'_>) -> Result<bool, Stop> {
         let first = messages.first().and_then(|message| message.measure().ok());
         let bytes = first.map(Layout::bytes).filter(|bytes| *bytes <= CHUNK_ROOM);
         bytes.map_or(Ok(false), |bytes| self.next_chunk(bytes).map(|_| true))
@@ -560,7 +563,7 @@ impl Core {
         &mut self,
         state: &PartitionState,
         following: bool,
-        messages: &[NewMessage<'_>],
+        messages: Batch<'_>,
         place: Place,
         ask_filters: bool,
         waits: &mut Waits,
@@ -570,14 +573,14 @@ impl Core {
         let Ok(layout) = message.measure() else { return Err(Stop::NoMemory) };
         let bytes = layout.bytes();
         if bytes > CHUNK_ROOM {
-            return self.write_large(state, following, message, layout, place, waits);
+            return self.write_large(state, following, &message, layout, place, waits);
         }
         let at = match self.appender.room(bytes) {
             Some(at) => at,
             None => self.next_chunk(bytes)?,
         };
         // SAFETY: the appender's room is ours, aligned and large enough.
-        unsafe { message::write(at, message, layout, place) };
+        unsafe { message::write(at, &message, layout, place) };
         if ask_filters {
             // SAFETY: just written, and the chunk is ours.
             let record = unsafe { Record::at(at as usize) };

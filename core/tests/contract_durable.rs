@@ -114,7 +114,7 @@ fn a_receipt_says_whether_a_power_cut_would_take_the_message() {
         let broker = Broker::builder().disk(small_disk(sync)).open(dir.path()).unwrap();
         let topic = broker.topic("a/b").unwrap();
         assert_eq!(topic.publish("x").unwrap().durable, durable, "{sync:?}");
-        assert_eq!(topic.publish_batch(&["x".into(), "y".into()]).unwrap().durable, durable);
+        assert_eq!(topic.publish_batch(&["x", "y"]).unwrap().durable, durable);
         assert_eq!(topic.loan(3).unwrap().commit().unwrap().durable, durable);
         assert_eq!(topic.publish_ticket("x").unwrap().wait().unwrap().durable, durable);
         assert!(!topic.try_publish("x").unwrap().durable, "it does not wait");

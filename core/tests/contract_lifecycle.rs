@@ -196,7 +196,7 @@ fn close_wakes_every_blocked_publisher() {
                     blocked.fetch_add(1, Ordering::SeqCst);
                     match n / 2 {
                         0 => topic.publish("x").unwrap_err(),
-                        1 => topic.publish_batch(&["x".into()]).unwrap_err().reason,
+                        1 => topic.publish_batch(&["x"]).unwrap_err().reason,
                         2 => topic.publish_timeout("x", LONG * 10).unwrap_err(),
                         _ => topic.loan(1).unwrap().commit().unwrap_err().reason,
                     }
@@ -231,7 +231,7 @@ fn a_closed_broker_refuses_everything_and_can_be_closed_again() {
     assert_eq!(broker.publish("new", "x").unwrap_err(), closed);
     assert_eq!(topic.publish("x").unwrap_err(), closed);
     assert_eq!(topic.try_publish("x").unwrap_err(), closed);
-    assert_eq!(topic.publish_batch(&["x".into()]).unwrap_err().reason, closed);
+    assert_eq!(topic.publish_batch(&["x"]).unwrap_err().reason, closed);
     assert_eq!(topic.loan(1).unwrap_err(), closed);
     assert_eq!(loan.commit().unwrap_err().reason, closed);
     assert_eq!(broker.create_topic("b", 1).unwrap_err(), ConfigError::Unavailable(closed));
@@ -273,7 +273,7 @@ fn child(
     let topic = broker.topic("a").map(drop);
     assert_eq!(topic.expect_err("forked"), forked);
     assert_eq!(broker.publish("a", "x").expect_err("forked"), forked);
-    assert_eq!(broker.publish_batch("a", &[]).expect_err("forked").reason, forked);
+    assert_eq!(broker.publish_batch("a", &[""; 0]).expect_err("forked").reason, forked);
     assert_eq!(broker.create_topic("b", 1).expect_err("forked"), ConfigError::Unavailable(forked));
     assert_eq!(broker.delete_topic("a").expect_err("forked"), ConfigError::Unavailable(forked));
     assert_eq!(broker.describe_topic("a").expect_err("forked"), ConfigError::Unavailable(forked));

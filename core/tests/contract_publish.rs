@@ -104,6 +104,49 @@ fn every_way_to_publish_brings_the_message_and_a_receipt() {
     }
 }
 
+/// Goal: a batch of payloads needs no descriptions: whatever they are, and however long, they arrive as
+/// messages of theirs do, and a limit refuses them before the first is published.
+#[test]
+fn a_batch_of_payloads_is_published_as_one_of_messages_is() {
+    let _watchdog = watchdog::watch(60);
+    let broker = Broker::in_memory();
+    let mut subscription = broker.subscribe("a").unwrap();
+    let topic = broker.topic("a").unwrap();
+    let mut expected = Vec::new();
+    let mut note = |payload: &[u8]| expected.push(payload.to_vec());
+    // The sizes at which copying changes its way, and those that no chunk holds.
+    let sizes = (0..140).chain([255, 256, 4096, 70_000, 300_000]);
+    let owned: Vec<Vec<u8>> =
+        sizes.map(|len: usize| (0..len).map(|at| (at * 31 + len) as u8).collect()).collect();
+    let borrowed: Vec<&[u8]> = owned.iter().map(Vec::as_slice).collect();
+    let described: Vec<NewMessage<'_>> = owned.iter().map(|bytes| bytes.into()).collect();
+    for round in 0..3 {
+        let receipt = match round {
+            0 => topic.publish_batch(&owned),
+            1 => topic.publish_batch(&borrowed),
+            _ => topic.try_publish_batch(&described),
+        };
+        let receipt = receipt.unwrap();
+        assert_eq!((receipt.published, receipt.enqueued), (owned.len(), owned.len() as u64));
+        owned.iter().for_each(|payload| note(payload));
+    }
+    topic.publish_batch(&["one", "two"]).unwrap();
+    topic.publish_batch(&[String::from("three")]).unwrap();
+    topic.publish_batch(&[[1; 64], [2; 64]]).unwrap();
+    for payload in [&b"one"[..], b"two", b"three", &[1; 64], &[2; 64]] {
+        note(payload);
+    }
+    let too_large = vec![0; (10 << 20) + 1];
+    let refused = topic.publish_batch(&[&b"fine"[..], &too_large]).unwrap_err();
+    assert!(matches!(refused.reason, PublishError::InvalidMessage(_)), "{refused:?}");
+    assert_eq!(refused.receipt.published, 0);
+    for payload in &expected {
+        let message = subscription.recv().unwrap();
+        assert_eq!((message.payload(), message.key()), (&payload[..], None));
+    }
+    assert_eq!(subscription.try_recv().unwrap_err(), TryRecvError::Empty);
+}
+
 /// Goal: nothing and empty things are not special.
 #[test]
 fn empty_payloads_empty_batches_and_topics_without_subscribers_are_fine() {
@@ -112,7 +155,7 @@ fn empty_payloads_empty_batches_and_topics_without_subscribers_are_fine() {
     let receipt = broker.publish("a", "").unwrap();
     assert_eq!((receipt.offset, receipt.matched, receipt.enqueued, receipt.dropped), (0, 0, 0, 0));
     let topic = broker.topic("a").unwrap();
-    let receipt = topic.publish_batch(&[]).unwrap();
+    let receipt = topic.publish_batch(&[""; 0]).unwrap();
     assert_eq!((receipt.published, receipt.first), (0, None));
     assert_eq!(topic.loan(0).unwrap().commit().unwrap().offset, 1);
     let mut subscription = broker.subscribe("a").unwrap();
@@ -468,7 +511,7 @@ fn bad_topic_names_are_refused_with_place_and_rule() {
         assert_eq!(broker.publish(name, "x").unwrap_err(), refused, "{name:?}");
         assert_eq!(broker.topic(name).unwrap_err(), refused);
         assert_eq!(broker.create_topic(name, 1).unwrap_err(), ConfigError::InvalidName(expected));
-        assert_eq!(broker.publish_batch(name, &[]).unwrap_err().reason, refused);
+        assert_eq!(broker.publish_batch(name, &[""; 0]).unwrap_err().reason, refused);
     }
     assert_eq!(broker.topics("**", None, 100).unwrap(), Vec::<String>::new());
     assert_eq!(broker.topics("$sys/**", None, 100).unwrap(), Vec::<String>::new());
@@ -669,7 +712,7 @@ fn the_broker_refuses_calls_from_inside_a_filter() {
             assert_eq!(inside.topic("new").unwrap_err(), no);
             assert_eq!(topic.publish("x").unwrap_err(), no);
             assert_eq!(topic.try_publish("x").unwrap_err(), no);
-            assert_eq!(topic.publish_batch(&["x".into()]).unwrap_err().reason, no);
+            assert_eq!(topic.publish_batch(&["x"]).unwrap_err().reason, no);
             assert_eq!(topic.loan(1).unwrap_err(), no);
             assert_eq!(topic.publish_ticket("x").unwrap_err(), no);
             let loan = loan.lock().unwrap().take().unwrap();

@@ -165,7 +165,7 @@ fn what_is_not_stored_is_not_published_and_its_place_is_given_to_the_next() {
         let topic = broker.topic("a").unwrap();
         assert_eq!(topic.publish("x").unwrap_err(), told);
         assert_eq!(topic.try_publish("x").unwrap_err(), told);
-        let batch = topic.publish_batch(&["x".into(), "y".into()]).unwrap_err();
+        let batch = topic.publish_batch(&["x", "y"]).unwrap_err();
         assert_eq!((batch.receipt.published, batch.reason), (0, told));
         let mut loan = topic.loan(1).unwrap();
         loan.copy_from_slice(b"x");
@@ -220,7 +220,7 @@ fn a_publisher_is_told_when_nobody_knows_whether_it_is_stored() {
     store.set(Fault::Syncs);
     let told = PublishError::Store(StoreFault::Poisoned);
     assert_eq!(broker.publish("a", "x").unwrap_err(), told);
-    let batch = broker.publish_batch("a", &["y".into(), "z".into()]).unwrap_err();
+    let batch = broker.publish_batch("a", &["y", "z"]).unwrap_err();
     assert_eq!((batch.receipt.published, batch.reason), (2, told));
     assert!(!batch.receipt.durable);
 }

@@ -5,9 +5,10 @@ use crate::handle::{self, Caller};
 use crate::last_error::Failure;
 use crate::panic::{entry, free, guarded};
 use crate::status::slipring_status;
-use slipring_core::{Message, NewMessage, OwnedMessage};
+use slipring_core::{AsMessage, Message, NewMessage, OwnedMessage};
 use std::ffi::c_char;
-use std::ptr;
+use std::ptr::{self, NonNull};
+use std::slice;
 
 /// A text: UTF-8, not ending in NUL.
 #[derive(Debug, Clone, Copy)]
@@ -54,7 +55,27 @@ impl slipring_new_message {
     #[inline(always)]
     fn is_plain(&self) -> bool {
         let texts = [self.key, self.id];
-        texts.iter().all(|text| text.data.is_null() && text.len == 0) && self.attributes_len == 0
+        let all =
+            texts.iter().fold(self.attributes_len, |all, text| all | text.data as usize | text.len);
+        all == 0
+    }
+}
+
+/// A message that is a payload and nothing else, and was [checked](Caller::payloads).
+#[derive(Debug)]
+#[repr(transparent)]
+pub(crate) struct Payload(slipring_new_message);
+
+// SAFETY: the caller leaves what it points to alone while the call lasts.
+unsafe impl Sync for Payload {}
+
+// SAFETY: the caller's bytes, as above, and nothing else is done.
+unsafe impl AsMessage for Payload {
+    #[inline(always)]
+    fn as_message(&self) -> NewMessage<'_> {
+        let first = NonNull::new(self.0.payload.cast_mut()).unwrap_or(NonNull::dangling());
+        // SAFETY: checked; where it was NULL, it is empty.
+        NewMessage::new(unsafe { slice::from_raw_parts(first.as_ptr(), self.0.payload_len) })
     }
 }
 
@@ -231,6 +252,19 @@ impl<'c> Caller<'c> {
             room.push((key, self.view_text(attribute.value, "attribute value")?));
         }
         Ok(())
+    }
+
+    /// The messages of a batch, if all are payloads and nothing else, and none is wrong: then they need
+    /// not be made into others.
+    #[inline]
+    pub(crate) fn payloads(self, batch: &'c [slipring_new_message]) -> Option<&'c [Payload]> {
+        // Without a branch for each.
+        let all = batch.iter().fold(true, |all, new| {
+            let is_there = !new.payload.is_null() & (new.payload_len <= isize::MAX as usize);
+            all & new.is_plain() & (is_there | (new.payload_len == 0))
+        });
+        // SAFETY: of one layout.
+        all.then(|| unsafe { slice::from_raw_parts(batch.as_ptr().cast(), batch.len()) })
     }
 
     /// The messages of a batch, with the attributes of all in `room`.

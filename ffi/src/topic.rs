@@ -7,7 +7,9 @@ use crate::message::{slipring_new_message, slipring_text_view, text_view};
 use crate::options::time;
 use crate::panic::{entry, free};
 use crate::status::slipring_status;
-use slipring_core::{BatchError, BatchReceipt, NewMessage, PublishError, Receipt, Ticket, Topic};
+use slipring_core::{
+    AsMessage, BatchError, BatchReceipt, NewMessage, PublishError, Receipt, Ticket, Topic,
+};
 
 /// A topic to publish to. Usable from all threads at once, and from inside handlers. Free it with
 /// `slipring_topic_free`, which leaves the topic itself as it is.
@@ -206,7 +208,7 @@ unsafe fn publish_batch_with(
     messages: *const slipring_new_message,
     messages_len: usize,
     receipt: *mut slipring_batch_receipt,
-    publish: impl FnOnce(&Topic, &[NewMessage<'_>]) -> Result<BatchReceipt, BatchError>,
+    waits: bool,
 ) -> slipring_status {
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
@@ -214,9 +216,14 @@ unsafe fn publish_batch_with(
             let topic = c.get(topic, "topic")?;
             let messages = c.array(messages, messages_len, "messages")?;
             let receipt = c.optional_out(receipt, "receipt")?;
-            let mut room = Vec::new();
-            let messages = c.new_messages(messages, &mut room)?;
-            match topic.log.during(|| publish(&topic.topic, &messages)) {
+            let published = if let Some(payloads) = c.payloads(messages) {
+                topic.log.during(|| publish_all(&topic.topic, payloads, waits))
+            } else {
+                let mut room = Vec::new();
+                let messages = c.new_messages(messages, &mut room)?;
+                topic.log.during(|| publish_all(&topic.topic, &messages, waits))
+            };
+            match published {
                 Ok(published) => receipt.write(published.into()),
                 Err(error) => {
                     receipt.write(error.receipt.into());
@@ -226,6 +233,14 @@ unsafe fn publish_batch_with(
             Ok(())
         })
     }
+}
+
+fn publish_all(
+    topic: &Topic,
+    messages: &[impl AsMessage],
+    waits: bool,
+) -> Result<BatchReceipt, BatchError> {
+    if waits { topic.publish_batch(messages) } else { topic.try_publish_batch(messages) }
 }
 
 /// Publishes an array of messages in order, in one call. All of them are checked before the first
@@ -242,7 +257,7 @@ pub unsafe extern "C" fn slipring_topic_publish_batch(
     receipt: *mut slipring_batch_receipt,
 ) -> slipring_status {
     // SAFETY: the caller's pointers, used as the header says.
-    unsafe { publish_batch_with(topic, messages, messages_len, receipt, Topic::publish_batch) }
+    unsafe { publish_batch_with(topic, messages, messages_len, receipt, true) }
 }
 
 /// The same without ever waiting: WOULD_BLOCK if it had to.
@@ -254,7 +269,7 @@ pub unsafe extern "C" fn slipring_topic_try_publish_batch(
     receipt: *mut slipring_batch_receipt,
 ) -> slipring_status {
     // SAFETY: the caller's pointers, used as the header says.
-    unsafe { publish_batch_with(topic, messages, messages_len, receipt, Topic::try_publish_batch) }
+    unsafe { publish_batch_with(topic, messages, messages_len, receipt, false) }
 }
 
 /// Frees the handle and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.

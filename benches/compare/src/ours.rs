@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use slipring::internals::{Snapshot, Trie};
 use slipring::{
-    Broker, DeliveryMode, Filter, Idle, Message, NewMessage, Overflow, Pattern, Start,
-    Subscription, SubscriptionBuilder, TestClock, Topic, WaitStrategy,
+    Broker, DeliveryMode, Filter, Idle, Message, Overflow, Pattern, Start, Subscription,
+    SubscriptionBuilder, TestClock, Topic, WaitStrategy,
 };
 
 use crate::cpu::{self, Role};
@@ -132,10 +132,8 @@ fn publish_batches<const BATCH: usize>(topic: &Topic, messages: u64, ready: impl
         for (payload, sequence) in payloads.iter_mut().zip(first..) {
             stamp(payload, sequence);
         }
-        let messages: [NewMessage<'_>; BATCH] =
-            std::array::from_fn(|index| NewMessage::new(&payloads[index]));
         ready(first);
-        topic.publish_batch(&messages).expect("it is published");
+        topic.publish_batch(&payloads).expect("it is published");
     }
 }
 
