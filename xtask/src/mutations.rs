@@ -212,6 +212,25 @@ mod tests {
     }
 
     #[test]
+    fn every_line_of_the_table_has_its_text() {
+        let root = shell::root();
+        let table = fs::read_to_string(root.join(TABLE)).unwrap();
+        let wrong = |mutation: &Mutation| {
+            let source = fs::read_to_string(root.join(&mutation.file)).unwrap();
+            match apply(mutation, &source) {
+                Ok(mutated) => (mutated == source).then(|| "it changes nothing".to_owned()),
+                Err(why) => Some(why),
+            }
+        };
+        let wrong: Vec<_> = parse(&table)
+            .unwrap()
+            .iter()
+            .filter_map(|m| Some((m.name.clone(), wrong(m)?)))
+            .collect();
+        assert!(wrong.is_empty(), "{wrong:#?}");
+    }
+
+    #[test]
     fn only_a_failing_model_catches() {
         let ok =
             "test result: ok. 3 passed; 0 failed; 0 ignored\ntest result: ok. 0 passed; 0 failed;";
