@@ -148,6 +148,32 @@ fn what_is_polled_is_there_or_counted_as_expired() {
     });
 }
 
+/// A reader that comes for one message looks for it beside the log's head, where the one behind it may be
+/// by then, in the chunk that it holds: that has been written as well.
+#[test]
+fn the_latest_record_is_whole_when_it_is_seen() {
+    check(3, || {
+        let world = Arc::new(World::new(CHUNK_BYTES, false));
+        let mut consumer = world.subscribe(1, Overflow::DropNewest, 8, false);
+        world.publish(QUARTER_CHUNK);
+        assert_eq!(consumer.poll(), [0]);
+        let theirs = Arc::clone(&world);
+        let publisher = thread::spawn(move || {
+            (0..2).for_each(|_| _ = theirs.publish(QUARTER_CHUNK));
+        });
+        let mut next = 1;
+        while next < 3 {
+            for n in consumer.poll() {
+                assert_eq!(n, next);
+                next += 1;
+            }
+            thread::yield_now();
+        }
+        publisher.join().unwrap();
+        consumer.unsubscribe(&world);
+    });
+}
+
 /// A log that refuses rather than forgets: what was accepted is all delivered.
 #[test]
 fn a_log_that_refuses_loses_nothing_that_it_accepted() {
