@@ -543,3 +543,38 @@ fn a_deleted_topic_is_not_replayed() {
     watchdog.until("the last two are there", || last.wait_timeout(Duration::ZERO).unwrap());
     assert_eq!(drain(&mut last), (vec![2, 3], 0));
 }
+
+/// Goal: a slot of the index is used again. Where it then has a record in a chunk that the reader holds, as that of
+/// loans may be for long, this is not taken for the message that has expired.
+#[test]
+fn a_loan_is_not_taken_for_the_expired_message_whose_slot_it_has() {
+    const WINDOW: u64 = 32_768; // slots for the least budget there is
+    let _watchdog = watchdog::watch(60);
+    let broker = Broker::builder().shards(1).memory_budget(256 << 10).build().unwrap();
+    let builder = broker.subscription("a").delivery(DeliveryMode::AtMostOnce);
+    let mut subscription = builder.capacity(1 << 17).open().unwrap();
+    let topic = broker.topic("a").unwrap();
+    let lend = |text: &[u8; 5]| {
+        let mut loan = topic.loan(text.len()).unwrap();
+        loan.copy_from_slice(text);
+        loan
+    };
+    // From one chunk.
+    let (earlier, later) = (lend(b"first"), lend(b"later"));
+    assert_eq!(earlier.commit().unwrap().offset, 0);
+    let first = subscription.recv().unwrap().keep();
+    while topic.publish("").unwrap().offset < WINDOW {}
+    assert_eq!(later.commit().unwrap().offset, 1 + WINDOW);
+    let (mut next, mut lost) = (1, 0);
+    while next <= 1 + WINDOW {
+        let polled = subscription.poll(usize::MAX, |message| {
+            assert_eq!(message.offset(), next);
+            next += 1;
+        });
+        if let Err(RecvError::Lagged(count)) = polled {
+            (next, lost) = (next + count, lost + count);
+        }
+    }
+    assert!(lost > WINDOW / 2, "most have expired: {lost}");
+    assert_eq!(first.payload(), b"first");
+}
