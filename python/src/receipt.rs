@@ -8,7 +8,7 @@ fn truth(value: bool) -> &'static str {
 }
 
 /// What became of a published message.
-#[pyclass(frozen, freelist = 64, module = "slipring")]
+#[pyclass(frozen, module = "slipring")]
 pub(crate) struct Receipt(pub(crate) slipring_core::Receipt);
 
 #[pymethods]
