@@ -16,7 +16,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple, PyWeakrefReference};
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::hint::black_box;
 use std::mem::transmute;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -182,7 +182,46 @@ pub(crate) fn lend<R>(_py: Python<'_>, work: impl FnOnce() -> R) -> R {
 /// The same on a thread of the broker's; `None` at the interpreter's end. What calls Python inside is
 /// done by [`inside`].
 pub(crate) fn lend_to_worker<R>(work: impl FnOnce() -> R) -> Option<R> {
-    attach(|_| lending(Lender::Worker, work))
+    attach(|_| {
+        ThreadState::keep();
+        lending(Lender::Worker, work)
+    })
+}
+
+/// Keeps what the interpreter knows of a thread of the broker's until the thread ends. It would be made
+/// anew for each run of messages, with a stack of calls that is mapped and unmapped.
+struct ThreadState(ffi::PyGILState_STATE);
+
+thread_local! {
+    static THREAD_STATE: OnceCell<ThreadState> = const { OnceCell::new() };
+}
+
+impl ThreadState {
+    /// Keeps that of the calling thread, which is attached.
+    fn keep() {
+        // SAFETY: attached. It is given back when the thread ends.
+        let keep = || Self(unsafe { ffi::PyGILState_Ensure() });
+        THREAD_STATE.with(|kept| _ = kept.get_or_init(keep));
+    }
+}
+
+impl Drop for ThreadState {
+    fn drop(&mut self) {
+        let ensure = unwinding!(PyGILState_Ensure, fn() -> ffi::PyGILState_STATE);
+        let release = unwinding!(PyGILState_Release, fn(ffi::PyGILState_STATE));
+        // At the end of the interpreter, that takes it apart.
+        let Some(entering) = Entering::new() else { return };
+        let stop = Stop;
+        // SAFETY: the interpreter has not ended. Both are given back on the thread that took them, in
+        // turn; the last may run what objects of the thread's leave to their classes.
+        unsafe {
+            let outer = ensure();
+            drop(entering);
+            release(self.0);
+            release(outer);
+        }
+        std::mem::forget(stop);
+    }
 }
 
 /// Calls code of Python, where a [worker](lend_to_worker) has messages for it.
