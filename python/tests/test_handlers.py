@@ -7,6 +7,7 @@ import gc
 import logging
 import queue
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -443,3 +444,28 @@ def test_what_is_lent_to_a_handler_cannot_be_found_by_others(broker: Broker) -> 
     wait(called)
     found = [thing for thing in gc.get_objects() if type(thing) is tuple and len(thing) == 1]
     assert not any(type(thing[0]) is Message for thing in found)
+
+
+def test_what_handlers_keep_for_a_thread_is_kept_as_long_as_the_thread() -> None:
+    class Kept:
+        pass
+
+    local = threading.local()
+    made: list[tuple[int, weakref.ref[Kept]]] = []
+    handled = threading.Semaphore(0)
+
+    def handle(message: Message) -> None:
+        if not hasattr(local, "kept"):
+            local.kept = Kept()
+            made.append((threading.get_native_id(), weakref.ref(local.kept)))
+        handled.release()
+
+    with slipring.open(workers=1) as broker:
+        for topic in ("a", "b"):
+            broker.subscribe(topic, handler=handle)
+        for topic in ("a", "b") * 20:
+            broker.publish(topic, b"")
+            assert handled.acquire(timeout=PATIENCE)
+    threads = [thread for thread, _ in made]
+    assert len(threads) == len(set(threads)) > 0
+    assert [kept() for _, kept in made] == [None] * len(made)
