@@ -531,6 +531,8 @@ struct Queue {
     waiting_since: Option<Instant>,
     /// Tasks whose breaker is open, by when to try them.
     paused: Agenda<Arc<Task>>,
+    /// Whether the supervisor looks again within [`STALL`] by itself.
+    is_watched: bool,
     workers: usize,
     idle: usize,
     started: usize,
@@ -666,10 +668,10 @@ impl Workers {
         queue.waiting_since.get_or_insert_with(Instant::now);
         self.queued.store(queue.tasks.len() as u64, Ordering::Relaxed);
         // Idle workers have perhaps been notified already, and not woken up yet.
-        let short = queue.tasks.len() > queue.idle;
+        let unwatched = queue.tasks.len() > queue.idle && !queue.is_watched;
         drop(queue);
         self.work.notify_one();
-        if short {
+        if unwatched {
             self.call_supervisor();
         }
     }
@@ -776,9 +778,10 @@ impl Workers {
                 let waited = queue.waiting_since.map(|since| since.elapsed());
                 let short = queue.tasks.len().saturating_sub(queue.idle);
                 let stalled = waited.is_some_and(|waited| waited >= STALL);
+                queue.is_watched = short > 0 && waited.is_some();
                 (
                     if stalled { short.min(BURST).min(MAX_WORKERS - queue.workers) } else { 0 },
-                    short > 0 && waited.is_some(),
+                    queue.is_watched,
                     queue.paused.next(),
                 )
             };
