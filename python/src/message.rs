@@ -20,7 +20,7 @@ const SHOWN: usize = 32;
 /// A message. It is a read-only buffer over the payload where it lies: `memoryview(message)` and
 /// `numpy.frombuffer(message)` copy nothing, `bytes(message)` copies. It keeps its chunk of the log
 /// (64 KiB, or itself if larger) in memory as long as it lives, also when the broker is closed.
-#[pyclass(frozen, freelist = 256, module = "slipring")]
+#[pyclass(frozen, module = "slipring")]
 pub(crate) struct Message(UnsafeCell<Body>);
 
 // SAFETY: all bodies are, and one is replaced only by another of the same record, or while nobody
