@@ -128,6 +128,26 @@ def test_an_async_iterator_goes_on_behind_a_loss() -> None:
     run(main)
 
 
+def test_awaited_by_hand_each_message_is_given_once() -> None:
+    async def main(broker: Broker) -> None:
+        subscription = broker.subscribe("a")
+        broker.publish_many("a", [b"1", b"2", b"3"])
+        messages = aiter(subscription)
+        first, second = iter(anext(messages).__await__()), iter(anext(messages).__await__())
+        for awaited, payload in ((second, b"2"), (first, b"1")):
+            with pytest.raises(StopIteration) as given:
+                next(awaited)
+            assert bytes(given.value.value) == payload
+            with pytest.raises(RuntimeError, match="before"):
+                next(awaited)
+        third = await anext(messages)
+        broker.publish("a", b"4")
+        assert bytes(await anext(messages)) == b"4"
+        assert bytes(third) == b"3"
+
+    run(main)
+
+
 def test_a_cancelled_wait_loses_no_message() -> None:
     async def main(broker: Broker) -> None:
         subscription = broker.subscribe("a")
