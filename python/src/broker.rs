@@ -619,7 +619,8 @@ impl Drop for Shared {
         let broker = self.broker.clone();
         let closed = Python::try_attach(|py| {
             py.detach(|| broker.close(Duration::ZERO));
-            drop(std::mem::take(&mut *self.callbacks()));
+            let callbacks = std::mem::take(&mut *self.callbacks());
+            drop(callbacks);
         });
         if closed.is_none() {
             broker.close(Duration::ZERO);
