@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import os
 import queue
 import statistics
 import subprocess
@@ -29,6 +30,8 @@ from slipring import Overflow
 PAYLOAD = bytes(range(64))
 BATCH = 64
 ONCE = slipring.DeliveryMode.AT_MOST_ONCE
+#: A load above this before we have started comes from others.
+QUIET_LOAD = 0.5
 #: Messages that a subscription queues: enough that threads change over as seldom as with a queue
 #: that has no bound.
 CAPACITY = 1 << 16
@@ -348,6 +351,9 @@ def main() -> None:
         f"Python {sys.version.split()[0]}, medians of {rounds} rounds"
         + (", processor time." if CPU else ".")
     )
+    load = os.getloadavg()[0]
+    if load > QUIET_LOAD:
+        print(f"**The machine is busy (load {load:.2f}): every figure below may be wrong.**")
     print(f"\n## H. Python, {len(PAYLOAD)} bytes\n")
     print("| what | M/s (least to most) | peer | M/s (least to most) | ratio |")
     print("|---|---:|---|---:|---:|")
