@@ -97,8 +97,9 @@ pub(crate) struct Broker(Arc<Shared>);
 #[pyo3(signature = (
     path=None, *, sync=None, on_damage=None, retention=None, retention_bytes=None,
     dedup_window=None, dedup_ids=None, reserve_bytes=None, segment_bytes=None,
-    preallocate_bytes=None, shards=None, memory_budget=None, when_full=None, payload_limit=None, auto_create=None,
-    default_partitions=None, workers=None, pin_workers=None, sequencer=None, clock=None
+    preallocate_bytes=None, shards=None, memory_budget=None, when_full=None, payload_limit=None,
+    auto_create=None, default_partitions=None, workers=None, pin_workers=None, sequencer=None,
+    clock=None
 ))]
 #[expect(clippy::too_many_arguments, reason = "keywords of Python")]
 pub(crate) fn open(
@@ -362,9 +363,10 @@ impl Broker {
     /// - `start`: where to begin: a `Start`, `Last`, `Offset` or `Time`.
     /// - `on_lagged`: told of losses, with their number; else `get` raises `Lagged`.
     /// - `name`: unique in the broker. With a name, and delivery at least once, the subscription lives
-    ///   as long as the broker or its directory: whoever subscribes under the name gets what was published and not
-    ///   settled in between, and goes on with the filter and settings it was made with. Where it has
-    ///   a consumer, that is refused; with `take_over` it is replaced, and told `Disconnected`.
+    ///   as long as the broker or its directory: whoever subscribes under the name gets what was
+    ///   published and not settled in between, and goes on with the filter and settings it was made
+    ///   with. Where it has a consumer, that is refused; with `take_over` it is replaced, and told
+    ///   `Disconnected`.
     ///
     /// At most once: `overflow` is what happens while the queue is full: an `Overflow`, a `Block` or
     /// a `Disconnect`.
