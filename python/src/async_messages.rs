@@ -65,9 +65,7 @@ impl AsyncMessages {
                 let next = py.import("slipring._asyncio")?.getattr("next_message")?;
                 next.call1((&self.subscription,))?.call_method0("__await__")
             }
-            Err(error) => {
-                Ok(Taken::with(py, Some(Err(end_of_iteration(py, error))))?.into_any())
-            }
+            Err(error) => Ok(Taken::with(py, Some(Err(end_of_iteration(py, error))))?.into_any()),
         }
     }
 
@@ -148,9 +146,8 @@ impl Taken {
     /// Attached, and `this` is one.
     unsafe fn result(this: *mut ffi::PyObject) -> PyResult<*mut ffi::PyObject> {
         // SAFETY: as for this function.
-        let taken = unsafe {
-            Borrowed::from_ptr(Python::assume_attached(), this).cast_unchecked::<Self>()
-        };
+        let taken =
+            unsafe { Borrowed::from_ptr(Python::assume_attached(), this).cast_unchecked::<Self>() };
         match taken.get().0.take() {
             Some(result) => result.map(Py::into_ptr),
             None => Err(PyRuntimeError::new_err("it was awaited before")),
