@@ -275,12 +275,16 @@ impl Acks {
         if notes.is_empty() {
             return;
         }
-        // Nobody gives it another place meanwhile, to which this would not belong.
-        let _moving = archive.moving();
         let number = self.inbox.number;
-        if !self.lock().is_over
-            && let Err(fault) = archive.note_at_once(number, notes)
-        {
+        let note = || {
+            // Nobody gives it another place meanwhile, to which this would not belong.
+            let _moving = archive.moving();
+            if self.lock().is_over {
+                return Ok(());
+            }
+            archive.note_at_once(number, notes)
+        };
+        if let Err(fault) = self.engine.around_waits.run(note) {
             // A directory that cannot be written to keeps nobody from what can be read.
             tracing::warn!(subscription = number, %fault, "a suspect is not noted in time");
         }

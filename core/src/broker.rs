@@ -612,9 +612,10 @@ impl BrokerBuilder {
 
     /// Calls `around` wherever a call that receives or settles has to wait for something else than
     /// messages, and waits inside the call that `around` makes of what it is given: where a dead
-    /// letter is stored, and where messages are read from the directory. To let go meanwhile of what
-    /// others need, such as the lock of an interpreter. No lock of the broker is held there that a
-    /// publish, a receive or a settlement takes.
+    /// letter is stored, where messages are read from the directory, and where one that the process
+    /// before may have died of is noted there, as it is handed over and as it is settled. To let go
+    /// meanwhile of what others need, such as the lock of an interpreter. No lock of the broker is held
+    /// there that a publish, a receive or a settlement takes.
     ///
     /// ```
     /// use slipring::{Broker, DeliveryMode};

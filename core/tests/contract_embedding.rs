@@ -1,6 +1,7 @@
 //! What a binding to an interpreter builds on: waits that it can end, one call around many
 //! messages, and messages kept together.
 
+mod killed;
 mod watchdog;
 
 use slipring::store::{DiskStore, SyncPolicy};
@@ -161,6 +162,31 @@ fn a_call_goes_around_reads_of_the_disk_and_not_around_what_is_in_memory() {
     let _handler = of_the_past().start(Start::Earliest).handler(tell).unwrap();
     told.recv().unwrap();
     assert!(waited.take() > 0);
+}
+
+/// Goal: an interpreter's lock is not held while another thread has the journal.
+#[test]
+fn a_call_goes_around_the_notes_of_what_the_process_before_may_have_died_of() {
+    let _watchdog = watch(60);
+    let dir = tempfile::tempdir().unwrap();
+    let waited = Waited::default();
+    let disk = || DiskStore::builder().sync(SyncPolicy::Os).preallocate_bytes(0).reserve_bytes(0);
+    let jobs = |broker: &Broker| broker.subscription("a").name("s").open().unwrap();
+    let before = Broker::builder().disk(disk()).open(dir.path()).unwrap();
+    drop(jobs(&before));
+    before.publish("a", "suspect").unwrap();
+    let left = killed::what_a_kill_leaves(dir.path());
+    let broker = waited.broker().disk(disk()).open(left.path()).unwrap();
+    broker.publish("a", "new").unwrap();
+    let mut jobs = jobs(&broker);
+    waited.take();
+    let suspect = jobs.recv().unwrap().keep();
+    assert_eq!(suspect.payload(), b"suspect");
+    assert!(waited.take() > 0, "as it is handed over");
+    suspect.view().ack().unwrap();
+    assert_eq!(waited.take(), 1, "as it is settled");
+    jobs.recv().unwrap().ack().unwrap();
+    assert_eq!(waited.take(), 0);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use crate::broker::Broker;
 use crate::errors::{raise, raise_ack};
 use crate::handled::handled;
 use crate::handler::log;
+use crate::interpreter;
 use crate::message::Message;
 use crate::options::Seconds;
 use pyo3::exceptions::PyTypeError;
@@ -87,7 +88,8 @@ impl Acker {
     /// Settles the message: see `Message.ack`. Raises `UnknownAckId` for an id of another
     /// subscription, here and in the other methods.
     fn ack(&self, py: Python<'_>, id: &str) -> PyResult<bool> {
-        self.acker.ack(&parse(py, id)?).map_err(|error| raise(py, error))
+        let id = parse(py, id)?;
+        interpreter::lend(py, || self.acker.ack(&id)).map_err(|error| raise(py, error))
     }
 
     /// Gives the message back: see `Message.nack`.

@@ -3,6 +3,7 @@
 
 use crate::buffer::{self, Exported};
 use crate::errors::{raise, raise_ack};
+use crate::interpreter;
 use crate::options::Seconds;
 use pyo3::exceptions::PyKeyError;
 use pyo3::ffi;
@@ -261,7 +262,9 @@ impl Message {
     /// `NotLeased` where messages are delivered at most once, in a handler, and for a copy out of a
     /// pickle.
     fn ack(&self, py: Python<'_>) -> PyResult<bool> {
-        let acked = self.core().map_or(Err(AckError::NotLeased), |message| message.ack());
+        let acked = self
+            .core()
+            .map_or(Err(AckError::NotLeased), |message| interpreter::lend(py, || message.ack()));
         acked.map_err(|error| raise(py, error))
     }
 
