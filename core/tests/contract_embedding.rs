@@ -182,7 +182,7 @@ fn a_call_goes_around_the_notes_of_what_the_process_before_may_have_died_of() {
     waited.take();
     let suspect = jobs.recv().unwrap().keep();
     assert_eq!(suspect.payload(), b"suspect");
-    assert!(waited.take() > 0, "as it is handed over");
+    assert!(waited.take() > 0, "as it is read, and handed over");
     suspect.view().ack().unwrap();
     assert_eq!(waited.take(), 1, "as it is settled");
     jobs.recv().unwrap().ack().unwrap();
