@@ -1,6 +1,7 @@
 //! `cargo xtask bench-compare`: slipring beside its peers, into `docs/benchmarks.md`.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::{python, shell};
@@ -10,20 +11,22 @@ const PAGE: &str = "docs/benchmarks.md";
 /// The section of the Python package, which has a program of its own.
 const PYTHON: &str = "H";
 /// The sections that no peer in Rust takes part in.
-const WITHOUT_PEERS: &[&str] = &["F", "G"];
+const WITHOUT_PEERS: &[&str] = &["E", "F", "G"];
 
 /// Builds and runs the comparison and streams it: all sections but that of the Python package, or
 /// those that `--only` asks for. Writes them to the page, where the others stay as they are. `--check`
-/// turns a failed bar into an error.
+/// turns a failed bar into an error. `--dir` is where section E has its files, by default the target
+/// directory.
 pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let check = options.contains(&"--check");
-    let mut only = None;
+    let (mut only, mut dir) = (None, None);
     let mut passed_on = Vec::new();
     let mut rest = options.iter().copied();
     while let Some(option) = rest.next() {
         match option {
             "--check" => {}
             "--only" => only = Some(rest.next().ok_or("--only needs a list of sections")?),
+            "--dir" => dir = Some(rest.next().ok_or("--dir needs a directory")?),
             option => passed_on.push(option),
         }
     }
@@ -31,7 +34,10 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let native: Vec<&str> = wanted.iter().copied().filter(|name| *name != PYTHON).collect();
     let mut reports = Vec::new();
     if only.is_none() || !native.is_empty() {
-        reports.push(stream(program(&native, &passed_on)?)?);
+        let target = shell::target_folder();
+        let mut command = program(&native, &passed_on)?;
+        command.arg("--dir").arg(dir.map_or(&*target, Path::new));
+        reports.push(stream(command)?);
     }
     if wanted.contains(&PYTHON) {
         reports.push(stream(python::comparison(&passed_on)?)?);

@@ -38,7 +38,7 @@ cargo xtask store-reopen [--mib N] [--dir DIR]
 cargo xtask full-disk             fill a small tmpfs and free it again, 20 times; needs root
 cargo xtask sabotage [--only STEP]
                                   leave out one step of the store at a time: those must notice
-cargo xtask bench-compare [--only A,B] [--quick] [--check]
+cargo xtask bench-compare [--only A,B] [--quick] [--check] [--dir DIR]
                                   slipring beside its peers, into docs/benchmarks.md; --only:
                                   those sections, where H is the Python package, else all but H;
                                   --quick: under three minutes; --check: exit 1 when a bar fails

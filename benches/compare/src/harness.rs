@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::hint::spin_loop;
+use std::path::Path;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
@@ -268,6 +269,8 @@ pub(crate) struct Plan {
     pub(crate) run_seconds: f64,
     /// Leave out what only fills the tables.
     pub(crate) quick: bool,
+    /// Where there is a disk, for section E.
+    pub(crate) dir: &'static Path,
 }
 
 impl Plan {

@@ -1,7 +1,7 @@
 //! slipring beside its peers, in one process, on one machine, in turns.
 //!
 //! `cargo xtask bench-compare` runs it. Sections: A throughput, B fan-out, C latency, D routing,
-//! F guarantees, G C and C++.
+//! E durable log, F guarantees, G C and C++.
 
 #![cfg_attr(
     not(feature = "peers"),
@@ -14,6 +14,8 @@ mod boundary;
 #[path = "boundary_absent.rs"]
 mod boundary;
 mod cpu;
+mod disk;
+mod durable;
 #[cfg(feature = "peers")]
 mod fanout;
 mod guarantees;
@@ -38,6 +40,7 @@ mod side;
 #[cfg(feature = "peers")]
 mod throughput;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use harness::Plan;
@@ -52,23 +55,31 @@ const BESIDE_RUST: &[(&str, Section)] =
 #[cfg(not(feature = "peers"))]
 const BESIDE_RUST: &[(&str, Section)] = &[];
 /// Beside peers in C and C++, or none.
-const OTHERS: &[(&str, Section)] = &[("F", guarantees::run), ("G", boundary::run)];
+const OTHERS: &[(&str, Section)] =
+    &[("E", durable::run), ("F", guarantees::run), ("G", boundary::run)];
 
 fn sections() -> impl Iterator<Item = &'static (&'static str, Section)> {
     BESIDE_RUST.iter().chain(OTHERS)
 }
 
-const FULL: Plan = Plan { runs: 5, run_seconds: 0.3, quick: false };
-const QUICK: Plan = Plan { runs: 3, run_seconds: 0.08, quick: true };
+/// What another process of this program is started with; not for users.
+const REOPEN: &str = "--reopen";
 /// A load above this before we have started comes from others.
 const QUIET_LOAD: f64 = 0.5;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
+    if let ([REOPEN, dir], Some(ours)) =
+        (&*args.iter().map(|arg| &**arg).collect::<Vec<_>>(), ours::side())
+    {
+        ours.reopen(Path::new(dir));
+    }
     let (plan, only) = match options(&args) {
         Ok(options) => options,
         Err(message) => {
-            eprintln!("{message}\nusage: slipring-compare [--quick] [--only A,B,C,D,F,G]");
+            eprintln!(
+                "{message}\nusage: slipring-compare [--quick] [--only A,B,C,D,E,F,G] [--dir DIR]"
+            );
             return ExitCode::FAILURE;
         }
     };
@@ -101,11 +112,16 @@ fn main() -> ExitCode {
 }
 
 fn options(args: &[String]) -> Result<(Plan, Vec<String>), String> {
-    let (mut plan, mut only) = (FULL, Vec::new());
+    let mut only = Vec::new();
+    let mut plan = Plan { runs: 5, run_seconds: 0.3, quick: false, dir: Path::new("target") };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
         match arg.as_str() {
-            "--quick" => plan = QUICK,
+            "--quick" => plan = Plan { runs: 3, run_seconds: 0.08, quick: true, ..plan },
+            "--dir" => {
+                let dir = args.next().ok_or("--dir needs a directory")?;
+                plan.dir = Path::new(String::leak(dir.clone()));
+            }
             "--only" => {
                 let list = args.next().ok_or("--only needs a list of sections")?;
                 only = list.split(',').map(str::to_uppercase).collect();

@@ -1,23 +1,28 @@
 //! slipring's side of every comparison: the only file here that knows its API.
 
 use std::hint::{black_box, spin_loop};
+use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use slipring::internals::{Snapshot, Trie};
+use slipring::store::{DiskStore, SyncPolicy};
 use slipring::{
-    Broker, DeliveryMode, Filter, Idle, Message, Overflow, Pattern, Start, Subscription,
-    SubscriptionBuilder, TestClock, Topic, WaitStrategy,
+    Broker, DeliveryMode, Filter, Idle, Message, NewMessage, Overflow, Pattern, Start,
+    Subscription, SubscriptionBuilder, TestClock, Topic, WaitStrategy,
 };
 
 use crate::cpu::{self, Role};
+use crate::disk;
+use crate::durable;
 use crate::harness::{
     BURST, CAPACITY, Latencies, Payload, Tally, pair, payload, ping_pong, pinned, sequence_of,
     spin_for, stamp,
 };
 use crate::peers::park::time_wakes;
-use crate::side::{LeaseBytes, Router, Side, Stalled};
+use crate::side::{LeaseBytes, Memory, Router, Side, Stalled, Stored, Synced};
 
 const TOPIC: &str = "bench/topic";
 const PATTERN: &str = "bench/*";
@@ -46,6 +51,25 @@ fn broker(budget_bytes: usize) -> Broker {
 
 fn topic(broker: &Broker, name: &str) -> Topic {
     broker.topic(name).expect("a topic is made")
+}
+
+/// A broker on a directory, which is made if it is not there.
+fn on_disk(dir: &Path, sync: Synced, memory: Memory) -> Broker {
+    let policy = match sync {
+        Synced::Each => SyncPolicy::Always,
+        Synced::Never => SyncPolicy::Os,
+    };
+    let builder = Broker::builder().disk(DiskStore::builder().sync(policy));
+    let builder = match memory {
+        Memory::Small => builder.memory_budget(BUDGET_BYTES),
+        Memory::Default => builder,
+    };
+    builder.open(dir).expect("a broker opens")
+}
+
+/// A subscription for what is stored.
+fn reading(broker: &Broker, start: Start) -> Subscription {
+    at_most_once(broker, PATTERN).start(start).open().expect("a subscription opens")
 }
 
 /// What the peers do: nothing is acknowledged.
@@ -527,6 +551,89 @@ impl Side for Slipring {
                 start.wait();
                 latencies
             })
+        })
+    }
+
+    fn store(&self, how: &Stored<'_>, records: u64) -> Duration {
+        disk::empty(how.dir);
+        let broker = on_disk(how.dir, how.sync, how.memory);
+        let topic = topic(&broker, TOPIC);
+        let messages = vec![NewMessage::new(&[7; durable::PAYLOAD]); how.batch];
+        let publish = || match &*messages {
+            [message] => drop(topic.publish(*message).expect("it is published")),
+            batch => drop(topic.publish_batch(batch).expect("they are published")),
+        };
+        publish();
+        let began = Instant::now();
+        (0..records / how.batch as u64).for_each(|_| publish());
+        began.elapsed()
+    }
+
+    fn fill(&self, dir: &Path, records: u64) {
+        disk::empty(dir);
+        let broker = on_disk(dir, Synced::Never, Memory::Small);
+        let topic = topic(&broker, TOPIC);
+        let mut payloads = [[0; durable::PAYLOAD]; MAX_BATCH];
+        for first in (0..records).step_by(MAX_BATCH) {
+            for (payload, sequence) in payloads.iter_mut().zip(first..) {
+                stamp(payload, sequence);
+            }
+            topic.publish_batch(&payloads).expect("it is published");
+        }
+    }
+
+    fn replay(&self, dir: &Path, records: u64, prepare: &dyn Fn()) -> Duration {
+        let broker = on_disk(dir, Synced::Never, Memory::Small);
+        let mut subscription = reading(&broker, Start::Earliest);
+        prepare();
+        let began = Instant::now();
+        let tally = drain(&mut subscription, records);
+        let elapsed = began.elapsed();
+        assert_eq!(tally, Tally::of(records, 1), "not what was stored");
+        elapsed
+    }
+
+    fn reopen_elsewhere(&self, dir: &Path) -> Duration {
+        let program = std::env::current_exe().expect("a program has a name");
+        let output = Command::new(program).arg(crate::REOPEN).arg(dir).output();
+        let output = output.expect("the program starts again");
+        let nanoseconds = String::from_utf8_lossy(&output.stdout).trim().parse();
+        Duration::from_nanos(nanoseconds.expect("it has opened the directory"))
+    }
+
+    fn reopen(&self, dir: &Path) -> ! {
+        let began = Instant::now();
+        let broker = on_disk(dir, Synced::Never, Memory::Small);
+        println!("{}", began.elapsed().as_nanos());
+        topic(&broker, TOPIC).publish(&[7; durable::PAYLOAD][..]).expect("it is published");
+        // Nothing is dropped, and so nothing closed.
+        std::process::exit(0)
+    }
+
+    fn publish_beside_reader(&self, dir: &Path, publishes: u64, lags: bool) -> Duration {
+        let broker = on_disk(dir, Synced::Never, Memory::Small);
+        let topic = topic(&broker, TOPIC);
+        let start = if lags { Start::Earliest } else { Start::Now };
+        let mut subscription = reading(&broker, start);
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    // It may lose messages. Here that is told, and is nothing to the publisher.
+                    let _ = subscription.poll(MAX_BATCH, |message| {
+                        black_box(message.payload());
+                    });
+                    // One that is as quick as it can be would have caught up too soon.
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            });
+            let began = Instant::now();
+            for _ in 0..publishes {
+                topic.publish(&[7; durable::PAYLOAD][..]).expect("it is published");
+            }
+            let elapsed = began.elapsed();
+            done.store(true, Ordering::Relaxed);
+            elapsed
         })
     }
 

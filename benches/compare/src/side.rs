@@ -7,6 +7,7 @@
 //! [`CAPACITY`]: crate::harness::CAPACITY
 //! [`Tally::see`]: crate::harness::Tally::see
 
+use std::path::Path;
 use std::time::Duration;
 
 use crate::harness::Latencies;
@@ -29,6 +30,34 @@ pub(crate) struct LeaseBytes {
     pub(crate) leased: f64,
     /// After its deadline was moved.
     pub(crate) extended: f64,
+}
+
+/// When a record is on the disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Synced {
+    /// When its publish returns.
+    Each,
+    /// When the system wants it.
+    Never,
+}
+
+/// Memory for messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// As much as in the other sections: what is written fits into a cache of the processor.
+    Small,
+    /// What users have who ask for nothing.
+    Default,
+}
+
+/// How records are stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stored<'a> {
+    /// Emptied before.
+    pub(crate) dir: &'a Path,
+    pub(crate) batch: usize,
+    pub(crate) sync: Synced,
+    pub(crate) memory: Memory,
 }
 
 /// Our side of the comparisons.
@@ -85,6 +114,27 @@ pub(crate) trait Side: Sync {
     /// with `expired`, all of them expire and are delivered again all the while, else nothing happens
     /// to them.
     fn publish_beside_leases(&self, publishes: u64, leases: u64, expired: bool) -> Latencies;
+
+    /// E1 to E3, E6, E7: publishes `records`, whole batches, nobody subscribes.
+    fn store(&self, how: &Stored<'_>, records: u64) -> Duration;
+
+    /// E8 to E11: fills the directory, emptied before, with so many records.
+    fn fill(&self, dir: &Path, records: u64);
+
+    /// E8, E9: a subscription that reads the `records` in the directory; `prepare` is called between
+    /// opening that and reading.
+    fn replay(&self, dir: &Path, records: u64, prepare: &dyn Fn()) -> Duration;
+
+    /// E10: a process that opens the directory, publishes one message and ends without closing it. The
+    /// time of opening it.
+    fn reopen_elsewhere(&self, dir: &Path) -> Duration;
+
+    /// What that process does, at the end of which it prints nanoseconds. Never returns.
+    fn reopen(&self, dir: &Path) -> !;
+
+    /// E11: single publishes beside a subscription that begins with the oldest record there is, or with
+    /// the next one.
+    fn publish_beside_reader(&self, dir: &Path, publishes: u64, lags: bool) -> Duration;
 
     /// D: a routing table over the patterns, built in bulk; the index is the subscription's id.
     fn router(&self, patterns: &[String]) -> Box<dyn Router>;
