@@ -10,7 +10,6 @@ use std::sync::OnceLock;
 
 /// A partition: the unit of order. What changes in it is owned by its shard's holder.
 #[derive(Debug)]
-#[repr(align(128))]
 pub(crate) struct Partition {
     pub(crate) id: u32,
     pub(crate) shard: usize,
