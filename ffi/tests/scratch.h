@@ -7,7 +7,8 @@
 
 enum { SCRATCH_BYTES = 512 };
 
-/* Makes one where the system has such, and puts its name into `dir`. */
+/* Makes one where the system has such, and puts its name into `dir`: mkdtemp puts letters of its own in
+   the place of the six X. */
 static inline void make_scratch(char dir[SCRATCH_BYTES]) {
     const char *where = getenv("TMPDIR");
     const int len = snprintf(dir, SCRATCH_BYTES, "%s/slipring-XXXXXX",
