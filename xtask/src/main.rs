@@ -41,7 +41,7 @@ cargo xtask sabotage [--only STEP]
 cargo xtask bench-compare [--only A,B] [--quick] [--check] [--dir DIR]
                                   slipring beside its peers, into docs/benchmarks.md; --only:
                                   those sections, where H is the Python package, else all but H;
-                                  --quick: under three minutes; --check: exit 1 when a bar fails
+                                  --quick: about six minutes; --check: exit 1 when a bar fails
 cargo xtask python                build, install and test the Python package: a step of `test`;
                                   SLIPRING_PYTHON names another interpreter than python3";
 
