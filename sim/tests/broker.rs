@@ -4,7 +4,7 @@
 use fastrand::Rng;
 use slipring::internals::{Fs, OpenHow};
 use slipring::store::{DiskStore, SyncPolicy};
-use slipring::{Broker, DeliveryMode, PublishError, RecvError, Start, Subscription, TryRecvError};
+use slipring::{Broker, DeliveryMode, PublishError, Start, Subscription, TryRecvError};
 use slipring_sim::{Fault, Planned, SimFs, SimOptions, Until};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,8 +36,6 @@ fn drain(subscription: &mut Subscription, acks: bool) -> Messages {
                 }
             }
             Err(TryRecvError::Empty) => return seen,
-            // Of what was delivered before the power was cut, some is lost. What is behind is not.
-            Err(TryRecvError::Recv(RecvError::Lagged(_))) => {}
             // The disk is down.
             Err(TryRecvError::Recv(_)) => return seen,
             Err(error) => panic!("{error}"),
