@@ -1,5 +1,6 @@
-//! What goes around the waits of calls that do not wait for messages.
+//! What goes around the waits of calls that do not wait for messages, and around handlers.
 
+use crate::contain::contain;
 use crate::sync::PlainArc;
 use std::fmt;
 
@@ -36,6 +37,53 @@ impl AroundWaits {
             (None, Some(work)) => work(),
             (None, None) => unreachable!("what goes around a wait has caught a panic"),
         }
+    }
+}
+
+/// A function that workers call around runs of handlers: see
+/// [`SubscriptionBuilder::around`](crate::SubscriptionBuilder::around).
+#[derive(Clone)]
+pub struct Around(PlainArc<Captured>);
+
+/// What such a function has captured, which harms nobody where it panics as it is dropped.
+struct Captured(Option<Box<AroundWait>>);
+
+impl Drop for Captured {
+    fn drop(&mut self) {
+        let function = self.0.take();
+        if !contain(|| drop(function)) {
+            tracing::error!("what goes around handlers panicked as it was dropped");
+        }
+    }
+}
+
+impl Around {
+    /// Of a function that calls what it is given, once.
+    pub fn new(around: impl Fn(&mut dyn FnMut()) + Send + Sync + 'static) -> Self {
+        Self(PlainArc::new(Captured(Some(Box::new(around)))))
+    }
+
+    /// Does `work` inside a call; false if that panicked, or did not do it.
+    pub(crate) fn call(&self, work: &mut dyn FnMut()) -> bool {
+        let Some(around) = &self.0.0 else { return false };
+        let mut is_done = false;
+        contain(|| {
+            around(&mut || {
+                work();
+                is_done = true;
+            });
+        }) && is_done
+    }
+
+    /// Whether both are clones of one.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        PlainArc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Around {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Around").finish_non_exhaustive()
     }
 }
 

@@ -148,6 +148,7 @@ mod worker;
 
 #[cfg(not(slipring_loom))]
 pub use acker::Acker;
+pub use around::Around;
 #[cfg(not(slipring_loom))]
 pub use archive::OpenError;
 pub use backoff::Backoff;

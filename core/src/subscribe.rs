@@ -1,6 +1,7 @@
 //! Subscribing: the settings of a subscription, and what comes of them.
 
 use crate::acks::Acks;
+use crate::around::Around;
 use crate::backoff::Backoff;
 use crate::clock::{deadline_after, whole_ms};
 use crate::config::{
@@ -23,7 +24,7 @@ use crate::sync::Arc;
 use crate::terms::{LEASE_MAX, LEASE_MIN, Terms};
 use crate::topic::{Pattern, validate_name};
 use crate::wait::Schedule;
-use crate::worker::{Around, OnLagged, Task, TaskConfig};
+use crate::worker::{OnLagged, Task, TaskConfig};
 use std::fmt;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
@@ -78,7 +79,7 @@ pub struct SubscriptionBuilder<'a> {
     breaker: Option<CircuitBreaker>,
     on_error: Option<Box<OnError>>,
     on_lagged: Option<Box<OnLagged>>,
-    around: Option<Box<Around>>,
+    around: Option<Around>,
 }
 
 impl fmt::Debug for SubscriptionBuilder<'_> {
@@ -286,12 +287,15 @@ impl<'a> SubscriptionBuilder<'a> {
         Self { on_lagged: Some(Box::new(on_lagged)), ..self }
     }
 
-    /// Calls `around` wherever the handler has messages to handle, and handles them (up to some
-    /// hundred) inside the one call that `around` makes of what it is given: to do once for all of
-    /// them what would be too dear for each, as to take the lock of an interpreter. `on_error` and
-    /// `on_lagged` are called inside as well.
-    pub fn around(self, around: impl FnMut(&mut dyn FnMut()) + Send + 'static) -> Self {
-        Self { around: Some(Box::new(around)), ..self }
+    /// Calls `around` wherever the handler has messages to handle, and handles them inside the one call
+    /// that `around` makes of what it is given: to do once for all of them what would be too dear for
+    /// each, as to take the lock of an interpreter. `on_error` and `on_lagged` are called inside as
+    /// well, and what the handler has captured may be dropped there. Of subscriptions that are given
+    /// clones of the same `around`, a worker handles what has come for all in one call. That lasts
+    /// until there is nothing more, but no longer than some milliseconds and a slice of some hundred
+    /// messages.
+    pub fn around(self, around: &Around) -> Self {
+        Self { around: Some(around.clone()), ..self }
     }
 
     /// Subscribes; the messages are pulled. Every publish that starts after this has returned

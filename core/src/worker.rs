@@ -9,6 +9,10 @@
 //! [`STALL`] that the queue does not move, and starts another worker, which leaves again when it
 //! is not needed.
 //!
+//! What goes [around](Around) a task goes around all tasks that have it and that come next in the
+//! queue. So a worker that has taken the lock of an interpreter goes on for as long as there is
+//! something to do with it, and does not pass it to and fro with whoever else waits for it.
+//!
 //! | state of a task | who moves it on |
 //! |---|---|
 //! | idle: waits for arrivals | whoever brings them, to queued |
@@ -19,6 +23,7 @@
 
 use crate::acks::Acks;
 use crate::agenda::Agenda;
+use crate::around::Around;
 use crate::breaker::{Breaker, BreakerState};
 use crate::clock::Clock;
 use crate::config::{CircuitBreaker, WaitStrategy};
@@ -57,13 +62,14 @@ const SLICE: usize = 256;
 /// Looks in vain at a task's inbox before its worker leaves it.
 const LINGER: u32 = 200;
 
+/// How long a worker stays inside one call of what goes around tasks.
+const STAY: Duration = Duration::from_millis(2);
+
 /// How long a task rests when the store cannot be read.
 const UNREADABLE: Duration = Duration::from_secs(1);
 
 /// A function that is told of losses.
 pub(crate) type OnLagged = dyn FnMut(u64) + Send;
-/// A function that is called around a run of the handler, and calls what it is given.
-pub(crate) type Around = dyn FnMut(&mut dyn FnMut()) + Send;
 
 thread_local! {
     /// The tasks that this thread is inside: the innermost last. There are several where a handler
@@ -99,7 +105,6 @@ struct Running {
     handler: Box<dyn Handler>,
     on_error: Option<Box<OnError>>,
     on_lagged: Option<Box<OnLagged>>,
-    around: Option<Box<Around>>,
     breaker: Breaker,
     /// Dedicated threads wait by themselves.
     idle: Idle,
@@ -117,6 +122,7 @@ pub(crate) struct Task {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) acks: Option<Arc<Acks>>,
     pool: std::sync::Weak<Workers>,
+    around: Option<Around>,
     state: AtomicU8,
     /// Taken by whoever made the state ACTIVE; `None` when the task has ended for good.
     running: Mutex<Option<Running>>,
@@ -138,7 +144,7 @@ pub(crate) struct TaskConfig {
     pub(crate) handler: Box<dyn Handler>,
     pub(crate) on_error: Option<Box<OnError>>,
     pub(crate) on_lagged: Option<Box<OnLagged>>,
-    pub(crate) around: Option<Box<Around>>,
+    pub(crate) around: Option<Around>,
     pub(crate) breaker: Option<CircuitBreaker>,
     pub(crate) wait: WaitStrategy,
 }
@@ -149,6 +155,7 @@ impl Task {
             inbox: Arc::clone(&receiver.inbox),
             acks: receiver.acked.as_ref().map(|acked| Arc::clone(&acked.acks)),
             pool: Arc::downgrade(pool),
+            around: config.around,
             state: AtomicU8::new(IDLE),
             running: Mutex::new(Some(Running {
                 idle: Idle::for_queue(config.wait, receiver.inbox.capacity),
@@ -156,7 +163,6 @@ impl Task {
                 handler: config.handler,
                 on_error: config.on_error,
                 on_lagged: config.on_lagged,
-                around: config.around,
                 breaker: Breaker::new(config.breaker),
             })),
             is_dropped: Mutex::new(false),
@@ -253,11 +259,10 @@ impl Task {
             let _inside = InsideHandler::enter(self.inbox.id);
             ended.receiver.discard();
             // What panics when it is dropped harms nobody else, nor what is dropped with it.
-            let Running { handler, on_error, on_lagged, around, .. } = ended;
+            let Running { handler, on_error, on_lagged, .. } = ended;
             let quiet = contain(|| drop(handler))
                 & contain(|| drop(on_error))
-                & contain(|| drop(on_lagged))
-                & contain(|| drop(around));
+                & contain(|| drop(on_lagged));
             if !quiet {
                 tracing::error!(
                     subscription = self.inbox.number,
@@ -275,7 +280,7 @@ impl Task {
         let mut after = After::More;
         if let Some(running) = guard.as_mut() {
             match running.breaker.admits(clock.now(), most) {
-                Ok(admitted) => after = self.handle_within(admitted, running, clock),
+                Ok(admitted) => after = self.handle_up_to(admitted, running, clock),
                 Err(until) => after = After::Pause(until),
             }
             self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
@@ -289,26 +294,44 @@ impl Task {
         after
     }
 
-    /// Handles up to `most` messages inside the function that was given to go around that.
-    fn handle_within(&self, most: usize, running: &mut Running, clock: &Clock) -> After {
-        let Some(mut around) = running.around.take() else {
-            return self.handle_up_to(most, running, clock);
-        };
-        let mut after = After::Empty(0);
-        // It may be costly, so not for nothing.
-        if !running.receiver.is_empty() {
-            let mut run = || after = self.handle_up_to(most, running, clock);
-            if !contain(|| around(&mut run)) {
-                tracing::error!(
-                    subscription = self.inbox.number,
-                    "what goes around a handler panicked"
-                );
-            }
-        } else {
-            running.receiver.leave();
+    /// Handles what there is, inside what goes around that.
+    fn run_inside(self: &Arc<Self>, around: &Around, clock: &Clock) -> After {
+        if !self.is_ready() {
+            return After::Empty(0);
         }
-        running.around = Some(around);
+        let (mut after, until) = (After::More, Instant::now() + STAY);
+        self.call(around, &mut || {
+            while after == After::More && Instant::now() < until {
+                after = self.run(clock, SLICE);
+            }
+        });
         after
+    }
+
+    /// Calls `around` with `work`, which is about this task; false if it was not done.
+    fn call(&self, around: &Around, work: &mut dyn FnMut()) -> bool {
+        let is_done = around.call(work);
+        if !is_done {
+            tracing::error!(
+                subscription = self.inbox.number,
+                "what goes around a handler panicked"
+            );
+        }
+        is_done
+    }
+
+    /// Whether running it is not for nothing.
+    fn is_ready(&self) -> bool {
+        if self.inbox.state() == InboxState::Ended {
+            return true;
+        }
+        self.lock().as_mut().is_none_or(|running| {
+            let is_empty = running.receiver.is_empty();
+            if is_empty {
+                running.receiver.leave();
+            }
+            !is_empty
+        })
     }
 
     /// Handles up to `most` messages, as long as the subscription has not ended.
@@ -405,7 +428,11 @@ impl Task {
         loop {
             // Asked before the look that finds it empty: then nothing comes any more.
             let closed = self.inbox.state() == InboxState::Closed;
-            match self.run(clock, SLICE) {
+            let after = match &self.around {
+                None => self.run(clock, SLICE),
+                Some(around) => self.run_inside(around, clock),
+            };
+            match after {
                 After::Ended => return,
                 After::More => {}
                 After::Pause(until) => self.pause(clock, until),
@@ -669,8 +696,11 @@ impl Workers {
         self.queued.store(queue.tasks.len() as u64, Ordering::Relaxed);
         // Idle workers have perhaps been notified already, and not woken up yet.
         let unwatched = queue.tasks.len() > queue.idle && !queue.is_watched;
+        let somebody_waits = queue.idle > 0;
         drop(queue);
-        self.work.notify_one();
+        if somebody_waits {
+            self.work.notify_one();
+        }
         if unwatched {
             self.call_supervisor();
         }
@@ -685,15 +715,24 @@ impl Workers {
     /// A worker's loop.
     fn work(&self) {
         while let Some(task) = self.take() {
-            task.state.store(ACTIVE, Ordering::Release);
-            let after = self.run(&task);
-            self.settle(Arc::clone(&task), after);
-            // Whoever closes may have found the task locked just now, and waits to look again. The
-            // lock orders that look and this one: one of the two sees what the other did.
-            drop(self.alive());
-            if task.inbox.state() != InboxState::Open {
-                self.progress.notify_all();
+            match task.around.clone() {
+                None => {
+                    let after = self.run(&task);
+                    self.leave(task, after);
+                }
+                Some(around) => self.run_around(task, &around),
             }
+        }
+    }
+
+    /// The worker is done with a task for now.
+    fn leave(&self, task: Arc<Task>, after: After) {
+        self.settle(Arc::clone(&task), after);
+        // Whoever closes may have found the task locked just now, and waits to look again. The
+        // lock orders that look and this one: one of the two sees what the other did.
+        drop(self.alive());
+        if task.inbox.state() != InboxState::Open {
+            self.progress.notify_all();
         }
     }
 
@@ -701,9 +740,7 @@ impl Workers {
     fn take(&self) -> Option<Arc<Task>> {
         let mut queue = self.lock();
         loop {
-            if let Some(task) = queue.tasks.pop_front() {
-                queue.waiting_since = (!queue.tasks.is_empty()).then(Instant::now);
-                self.queued.store(queue.tasks.len() as u64, Ordering::Relaxed);
+            if let Some(task) = self.pop(&mut queue) {
                 return Some(task);
             }
             let superfluous = queue.workers > self.base && queue.idle > 0;
@@ -715,6 +752,73 @@ impl Workers {
             queue = self.work.wait(queue).unwrap_or_else(|poisoned| poisoned.into_inner());
             queue.idle -= 1;
         }
+    }
+
+    fn pop(&self, queue: &mut Queue) -> Option<Arc<Task>> {
+        let task = queue.tasks.pop_front()?;
+        queue.waiting_since = (!queue.tasks.is_empty()).then(Instant::now);
+        self.queued.store(queue.tasks.len() as u64, Ordering::Relaxed);
+        task.state.store(ACTIVE, Ordering::Release);
+        Some(task)
+    }
+
+    /// The next task, if it can be run inside the call of `around` that the worker is in.
+    fn take_inside(&self, around: &Around) -> Option<Arc<Task>> {
+        let mut queue = self.lock();
+        let next = queue.tasks.front().and_then(|task| task.around.as_ref());
+        let shares = next.is_some_and(|next| next.is(around));
+        if shares { self.pop(&mut queue) } else { None }
+    }
+
+    /// Runs a task and those behind it that share what goes around it, in as few calls of that as
+    /// possible.
+    fn run_around(&self, task: Arc<Task>, around: &Around) {
+        let mut at_hand = Some(task);
+        while let Some(task) = at_hand.clone() {
+            if !task.is_ready() && !self.linger(&task) {
+                return self.leave(task, After::Empty(0));
+            }
+            if !task.call(around, &mut || self.run_inside(&mut at_hand, around)) {
+                // Its turn comes again, and so do the others'.
+                return at_hand.into_iter().for_each(|task| self.leave(task, After::More));
+            }
+        }
+    }
+
+    /// Runs the task at hand, and those behind it that share `around`, which this is called inside.
+    /// What is at hand at the end is to be looked at again.
+    fn run_inside(&self, at_hand: &mut Option<Arc<Task>>, around: &Around) {
+        let until = Instant::now() + STAY;
+        while let Some(task) = at_hand {
+            let after = task.run(&self.clock, SLICE);
+            let others_wait = self.queued.load(Ordering::Relaxed) > 0;
+            match after {
+                After::More if !others_wait => {}
+                After::Empty(_) if !others_wait => return,
+                after => {
+                    self.leave(Arc::clone(task), after);
+                    *at_hand = self.take_inside(around);
+                }
+            }
+            if Instant::now() >= until {
+                return;
+            }
+        }
+    }
+
+    /// Waits a little for messages of a task that has none; whether there are some.
+    fn linger(&self, task: &Task) -> bool {
+        let mut idle = Idle::for_queue(WaitStrategy::BusySpin, task.inbox.capacity);
+        for _ in 0..LINGER {
+            if self.queued.load(Ordering::Relaxed) > 0 {
+                return false;
+            }
+            idle.pause();
+            if task.is_ready() {
+                return true;
+            }
+        }
+        false
     }
 
     /// Runs a task until it is empty and stays so for a little, or others wait.

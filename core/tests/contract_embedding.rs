@@ -5,10 +5,12 @@ mod killed;
 mod watchdog;
 
 use slipring::store::{DiskStore, SyncPolicy};
-use slipring::{Broker, DeliveryMode, NewMessage, Overflow, OwnedMessages, PublishError, Start};
+use slipring::{
+    Around, Broker, DeliveryMode, NewMessage, Overflow, OwnedMessages, PublishError, Start,
+};
 use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use watchdog::watch;
 
@@ -91,7 +93,7 @@ fn one_call_goes_around_many_messages_and_none_around_nothing() {
         let inside = Arc::new(std::sync::Mutex::new((false, 0)));
         let (around, within) = (Arc::clone(&inside), inside);
         let (hold, held) = mpsc::channel::<()>();
-        let builder = broker.subscription("a").capacity(1024).around(move |run| {
+        let around = Around::new(move |run| {
             {
                 let mut inside = around.lock().unwrap();
                 *inside = (true, inside.1 + 1);
@@ -99,6 +101,7 @@ fn one_call_goes_around_many_messages_and_none_around_nothing() {
             run();
             around.lock().unwrap().0 = false;
         });
+        let builder = broker.subscription("a").capacity(1024).around(&around);
         let builder = if dedicated { builder.dedicated_thread() } else { builder };
         let _subscription = builder
             .handler(move |message| {
@@ -116,6 +119,43 @@ fn one_call_goes_around_many_messages_and_none_around_nothing() {
         for _ in 0..101 {
             assert!(wait_handled.recv().unwrap() <= 2, "one call for many messages");
         }
+    }
+}
+
+#[test]
+fn one_call_goes_around_the_messages_of_all_subscriptions_that_share_it() {
+    let _watchdog = watch(60);
+    let broker = Broker::builder().workers(1).build().unwrap();
+    let (hold, held) = mpsc::channel::<()>();
+    let _holds = broker.subscription("hold").handler(move |_| held.recv().unwrap()).unwrap();
+    let (handled, wait_handled) = mpsc::channel();
+    let calls = [Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0))];
+    let arounds = calls.clone().map(|calls| {
+        Around::new(move |run| {
+            calls.fetch_add(1, Ordering::SeqCst);
+            run();
+        })
+    });
+    let subscriptions: Vec<_> = (0..10)
+        .map(|number| {
+            let handled = handled.clone();
+            let builder = broker.subscription("a").around(&arounds[number / 8]);
+            builder.handler(move |_| handled.send(number).unwrap()).unwrap()
+        })
+        .collect();
+    broker.publish("hold", "x").unwrap();
+    // Had the worker not been busy, it would have begun with the first subscription's.
+    broker.topic("a").unwrap().publish_batch(&[NewMessage::new(b"x"); 100]).unwrap();
+    hold.send(()).unwrap();
+    let mut counts = [0; 10];
+    for _ in 0..10 * 100 {
+        counts[wait_handled.recv().unwrap()] += 1;
+    }
+    assert_eq!(counts, [100; 10]);
+    drop(subscriptions);
+    for calls in calls {
+        let calls = calls.load(Ordering::SeqCst);
+        assert!((1..8).contains(&calls), "{calls} calls for all of them together");
     }
 }
 
@@ -222,14 +262,14 @@ fn a_panic_around_a_handler_harms_nobody() {
     let watchdog = watch(60);
     let broker = Broker::in_memory();
     let (handled, wait_handled) = mpsc::channel();
-    let mut calls = 0;
+    let is_first = AtomicBool::new(true);
+    let around = Around::new(move |run| {
+        assert!(!is_first.swap(false, Ordering::Relaxed), "on purpose");
+        run();
+    });
     let _subscription = broker
         .subscription("a")
-        .around(move |run| {
-            calls += 1;
-            assert!(calls > 1, "on purpose");
-            run();
-        })
+        .around(&around)
         .handler(move |_| handled.send(()).unwrap())
         .unwrap();
     broker.publish("a", "x").unwrap();

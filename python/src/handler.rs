@@ -14,8 +14,8 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBool, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use slipring_core::{HandlerSubscription as CoreSubscription, SubscriptionBuilder};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use slipring_core::{Around, HandlerSubscription as CoreSubscription, SubscriptionBuilder};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 /// Writes an error to the logger `slipring`.
@@ -80,6 +80,19 @@ pub(crate) fn not_wanted(message: &slipring_core::Message<'_>) {
     _ = message.ack();
 }
 
+/// What goes around all handlers: a worker takes the interpreter for what has come for any of them.
+fn around_handlers() -> &'static Around {
+    static AROUND: OnceLock<Around> = OnceLock::new();
+    AROUND.get_or_init(|| {
+        Around::new(|run| {
+            // At the end of the interpreter nothing is handled any more.
+            if interpreter::lend_to_worker(run).is_none() {
+                std::thread::park();
+            }
+        })
+    })
+}
+
 /// What a handler subscription calls.
 pub(crate) struct Callbacks {
     pub(crate) handler: Py<PyAny>,
@@ -106,12 +119,7 @@ impl Callbacks {
         let raises = Arc::clone(&raised);
         let mut argument = Attached(Some(Argument::default()));
         let builder = builder
-            .around(move |run| {
-                // At the end of the interpreter nothing is handled any more.
-                if interpreter::lend_to_worker(run).is_none() {
-                    std::thread::park();
-                }
-            })
+            .around(around_handlers())
             .on_error(move |failure| {
                 let error = raised.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let Some(error) = error else { return };
