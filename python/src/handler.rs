@@ -14,7 +14,9 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 use pyo3::types::{PyBool, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
-use slipring_core::{Around, HandlerSubscription as CoreSubscription, SubscriptionBuilder};
+use slipring_core::{
+    Around, Handled, HandlerResult, HandlerSubscription as CoreSubscription, SubscriptionBuilder,
+};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
@@ -93,6 +95,26 @@ fn around_handlers() -> &'static Around {
     })
 }
 
+/// What a handler has made of a message, in a word: more would be copied from memory, and that waits
+/// until it has been written.
+struct Made(Option<Box<Handled>>);
+
+impl HandlerResult for Made {
+    #[inline]
+    fn into_handled(self) -> Handled {
+        self.0.map_or(Handled::Success, |handled| *handled)
+    }
+}
+
+/// What is made of a message by a handler that has returned something, or raised: then that is set.
+#[cold]
+fn specially<'py>(
+    py: Python<'py>,
+    result: Option<Bound<'py, PyAny>>,
+) -> (Handled, Option<Bound<'py, PyAny>>) {
+    handled(py, result.ok_or_else(|| PyErr::fetch(py)))
+}
+
 /// What a handler subscription calls.
 pub(crate) struct Callbacks {
     pub(crate) handler: Py<PyAny>,
@@ -134,12 +156,15 @@ impl Callbacks {
         let handle = move |message: &slipring_core::Message<'_>| {
             interpreter::inside(|py| {
                 let result = handler.get().handle(py, message, argument.get_mut());
-                let (handled, failure) = handled(py, result);
+                if result.as_ref().is_some_and(|value| value.is_none()) {
+                    return Made(None);
+                }
+                let (handled, failure) = specially(py, result);
                 if let Some(failure) = failure {
                     let mut raises = raises.lock().unwrap_or_else(PoisonError::into_inner);
                     *raises = Some(failure.unbind());
                 }
-                handled
+                Made(Some(Box::new(handled)))
             })
         };
         py.detach(|| builder.handler(handle)).map_err(|error| raise(py, error))
@@ -167,13 +192,13 @@ impl Callbacks {
         py: Python<'py>,
         message: &slipring_core::Message<'_>,
         argument: &mut Argument,
-    ) -> PyResult<Bound<'py, PyAny>> {
+    ) -> Option<Bound<'py, PyAny>> {
         argument.lend(py, message, |arguments| {
             if self.filter.as_ref().is_some_and(|filter| !filter.wants_argument(arguments)) {
-                return Ok(py.None().into_bound(py));
+                return Some(py.None().into_bound(py));
             }
-            interpreter::call(self.handler.bind(py), arguments)
-        })?
+            interpreter::try_call(self.handler.bind(py), arguments)
+        })
     }
 
     fn failed(&self, py: Python<'_>, message: Message, error: Bound<'_, PyAny>) {

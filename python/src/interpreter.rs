@@ -161,15 +161,24 @@ thread_local! {
     static LENDER: Cell<Lender> = const { Cell::new(Lender::Nobody) };
 }
 
+#[inline]
 fn lending<R>(lender: Lender, work: impl FnOnce() -> R) -> R {
-    struct Before(Lender);
-    impl Drop for Before {
+    lending_after(lender, |_| work())
+}
+
+/// The same, told who has lent it before.
+#[inline]
+fn lending_after<R>(lender: Lender, work: impl FnOnce(Lender) -> R) -> R {
+    struct Before<'a>(&'a Cell<Lender>, Lender);
+    impl Drop for Before<'_> {
         fn drop(&mut self) {
-            LENDER.set(self.0);
+            self.0.set(self.1);
         }
     }
-    let _before = Before(LENDER.replace(lender));
-    work()
+    LENDER.with(|current| {
+        let before = Before(current, current.replace(lender));
+        work(before.1)
+    })
 }
 
 /// Does `work`, which calls the core, with the interpreter at hand; other threads of Python run where
@@ -227,7 +236,11 @@ impl Drop for ThreadState {
 /// Calls code of Python, where a [worker](lend_to_worker) has messages for it.
 #[inline]
 pub(crate) fn inside<R>(work: impl FnOnce(Python<'_>) -> R) -> R {
-    lending(Lender::Nobody, || Python::attach(work))
+    lending_after(Lender::Nobody, |before| match before {
+        // SAFETY: it lends what it has, and where it waits without, nobody lends.
+        Lender::Worker => work(unsafe { Python::assume_attached() }),
+        _ => Python::attach(work),
+    })
 }
 
 /// Does `work` with the interpreter, on a thread of the broker's; `None` at the interpreter's end.
@@ -295,6 +308,15 @@ pub(crate) fn call<'py>(
     function: &Bound<'py, PyAny>,
     arguments: &Bound<'py, PyTuple>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    try_call(function, arguments).ok_or_else(|| PyErr::fetch(function.py()))
+}
+
+/// The same; `None` with the error set.
+#[inline]
+pub(crate) fn try_call<'py>(
+    function: &Bound<'py, PyAny>,
+    arguments: &Bound<'py, PyTuple>,
+) -> Option<Bound<'py, PyAny>> {
     // A reference of its own: to the collector, what runs is no garbage.
     let function = function.clone();
     let call_object = unwinding!(
@@ -307,7 +329,7 @@ pub(crate) fn call<'py>(
     let result = unsafe { call_object(function.as_ptr(), arguments.as_ptr()) };
     std::mem::forget(stop);
     // SAFETY: as above.
-    unsafe { Bound::from_owned_ptr_or_err(function.py(), result) }
+    unsafe { Bound::from_owned_ptr_or_opt(function.py(), result) }
 }
 
 /// The same for arguments and a result that nobody else needs.

@@ -30,8 +30,9 @@ unsafe impl Sync for Message {}
 
 enum Body {
     Kept(OwnedMessage),
-    /// While a handler runs, whose worker keeps the record.
-    Lent(CoreMessage<'static>),
+    /// While a handler runs, whose worker keeps the record. By reference: it has just been written,
+    /// and copying it would wait for that.
+    Lent(&'static CoreMessage<'static>),
     Copied(Box<Copied>),
 }
 
@@ -67,17 +68,18 @@ impl Argument {
         self.0.map(|(tuple, _)| tuple)
     }
 
-    /// Calls `f` with a tuple of the message.
+    /// Calls `f` with a tuple of the message; `None` if there is no memory for that.
+    #[inline]
     pub(crate) fn lend<'py, R>(
         &mut self,
         py: Python<'py>,
         message: &CoreMessage<'_>,
-        f: impl FnOnce(&Bound<'py, PyTuple>) -> R,
-    ) -> PyResult<R> {
+        f: impl FnOnce(&Bound<'py, PyTuple>) -> Option<R>,
+    ) -> Option<R> {
         // SAFETY: it is replaced by one that keeps the record before this returns, wherever
         // somebody else still has it; `f` does not unwind, since it calls Python alone.
         let lent = Body::Lent(unsafe {
-            std::mem::transmute::<CoreMessage<'_>, CoreMessage<'static>>(*message)
+            std::mem::transmute::<&CoreMessage<'_>, &'static CoreMessage<'static>>(message)
         });
         let (tuple, given) = match self.0.take() {
             Some((tuple, given)) => {
@@ -85,13 +87,13 @@ impl Argument {
                 unsafe { *given.get().0.get() = lent };
                 (tuple, given)
             }
-            None => {
-                let given = Bound::new(py, Message(UnsafeCell::new(lent)))?;
-                let tuple = PyTuple::new(py, [&given])?;
-                // SAFETY: a new object. It is in no cycle, and between calls nobody must find it.
-                unsafe { ffi::PyObject_GC_UnTrack(tuple.as_ptr().cast()) };
-                (tuple.unbind(), given.unbind())
-            }
+            None => match Self::first(py, lent) {
+                Ok(new) => new,
+                Err(error) => {
+                    error.restore(py);
+                    return None;
+                }
+            },
         };
         let result = f(tuple.bind(py));
         // One reference is the tuple's and one is `given`.
@@ -102,7 +104,16 @@ impl Argument {
             // lies in the same record, which it keeps from now on.
             unsafe { *given.get().0.get() = Body::Kept(message.keep()) };
         }
-        Ok(result)
+        result
+    }
+
+    #[cold]
+    fn first(py: Python<'_>, lent: Body) -> PyResult<(Py<PyTuple>, Py<Message>)> {
+        let given = Bound::new(py, Message(UnsafeCell::new(lent)))?;
+        let tuple = PyTuple::new(py, [&given])?;
+        // SAFETY: a new object. It is in no cycle, and between calls nobody must find it.
+        unsafe { ffi::PyObject_GC_UnTrack(tuple.as_ptr().cast()) };
+        Ok((tuple.unbind(), given.unbind()))
     }
 }
 
@@ -121,7 +132,7 @@ impl Message {
     pub(crate) fn core(&self) -> Option<CoreMessage<'_>> {
         match self.body() {
             Body::Kept(message) => Some(message.view()),
-            Body::Lent(message) => Some(*message),
+            Body::Lent(message) => Some(**message),
             Body::Copied(_) => None,
         }
     }
@@ -141,7 +152,7 @@ impl Message {
             // It stays what it is, since whoever calls has it.
             Body::Kept(message) => py.detach(|| settle(message.view())),
             // To be told that its handler's result settles it.
-            Body::Lent(message) => settle(*message),
+            Body::Lent(message) => settle(**message),
             Body::Copied(_) => Err(AckError::NotLeased),
         }
     }
