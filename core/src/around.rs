@@ -63,16 +63,21 @@ impl Around {
         Self(PlainArc::new(Captured(Some(Box::new(around)))))
     }
 
-    /// Does `work` inside a call; false if that panicked, or did not do it.
-    pub(crate) fn call(&self, work: &mut dyn FnMut()) -> bool {
+    /// Does `work`, which is about `subscription`, inside a call; false if that panicked, or did not
+    /// do it.
+    pub(crate) fn call(&self, subscription: u64, work: &mut dyn FnMut()) -> bool {
         let Some(around) = &self.0.0 else { return false };
         let mut is_done = false;
-        contain(|| {
+        let quiet = contain(|| {
             around(&mut || {
                 work();
                 is_done = true;
             });
-        }) && is_done
+        });
+        if !quiet {
+            tracing::error!(subscription, "what goes around a handler panicked");
+        }
+        quiet && is_done
     }
 
     /// Whether both are clones of one.

@@ -1,4 +1,4 @@
-//! A handler's failure: what is told of it, and to whom.
+//! A handler's failures, and what it has lost: what is told of them, and to whom.
 
 use crate::contain::drop_quietly;
 use crate::message::Message;
@@ -19,6 +19,9 @@ pub struct HandlerError<'a> {
 
 /// A function that is told of failures.
 pub(crate) type OnError = dyn FnMut(HandlerError<'_>) + Send;
+
+/// A function that is told of losses.
+pub(crate) type OnLagged = dyn FnMut(u64) + Send;
 
 /// What a panic says.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
@@ -44,5 +47,16 @@ pub(crate) fn report(
             tracing::error!(subscription, "on_error panicked");
             drop_quietly(panic);
         }
+    }
+}
+
+/// Logs a loss and tells `on_lagged` of it, whose panics stay here.
+pub(crate) fn tell_loss(subscription: u64, on_lagged: &mut Option<Box<OnLagged>>, lost: u64) {
+    tracing::debug!(subscription, lost, "messages were lost");
+    if let Some(on_lagged) = on_lagged
+        && let Err(panic) = catch_unwind(AssertUnwindSafe(|| on_lagged(lost)))
+    {
+        tracing::error!(subscription, "on_lagged panicked");
+        drop_quietly(panic);
     }
 }

@@ -72,6 +72,8 @@ mod handler_error;
 mod idle;
 mod inbox;
 mod index;
+#[cfg(not(slipring_loom))]
+mod inside;
 mod interest;
 #[cfg(not(slipring_loom))]
 mod keeper;
@@ -148,9 +150,9 @@ mod worker;
 
 #[cfg(not(slipring_loom))]
 pub use acker::Acker;
-pub use around::Around;
 #[cfg(not(slipring_loom))]
 pub use archive::OpenError;
+pub use around::Around;
 pub use backoff::Backoff;
 pub use batch::AsMessage;
 pub use breaker::BreakerState;

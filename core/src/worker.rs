@@ -30,16 +30,16 @@ use crate::config::{CircuitBreaker, WaitStrategy};
 use crate::contain::{contain, drop_quietly};
 use crate::handled::Handled;
 use crate::handler::{Handler, Run};
-use crate::handler_error::{OnError, panic_text, report};
+use crate::handler_error::{OnError, OnLagged, panic_text, report, tell_loss};
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
+use crate::inside;
 use crate::lane::Next;
 use crate::receiver::Receiver;
 use crate::sync::{Arc, AtomicBool, AtomicU8, AtomicU64, Counter, Ordering};
 use crate::threads;
 use crate::wait::{Schedule, Waiter};
 use std::any::Any;
-use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -67,31 +67,6 @@ const STAY: Duration = Duration::from_millis(2);
 
 /// How long a task rests when the store cannot be read.
 const UNREADABLE: Duration = Duration::from_secs(1);
-
-/// A function that is told of losses.
-pub(crate) type OnLagged = dyn FnMut(u64) + Send;
-
-thread_local! {
-    /// The tasks that this thread is inside: the innermost last. There are several where a handler
-    /// ends another subscription, whose captures are dropped then.
-    static INSIDE: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Marks the thread as being inside a task.
-struct InsideHandler;
-
-impl InsideHandler {
-    fn enter(id: u64) -> Self {
-        INSIDE.with_borrow_mut(|inside| inside.push(id));
-        Self
-    }
-}
-
-impl Drop for InsideHandler {
-    fn drop(&mut self) {
-        INSIDE.with_borrow_mut(|inside| inside.pop());
-    }
-}
 
 const IDLE: u8 = 0;
 const QUEUED: u8 = 1;
@@ -187,7 +162,7 @@ impl Task {
 
     /// Whether the calling thread is inside this task's handler.
     pub(crate) fn is_own_thread(&self) -> bool {
-        INSIDE.with_borrow(|inside| inside.contains(&self.inbox.id))
+        inside::is_inside(self.inbox.id)
     }
 
     /// Ends the task: its handler does not run any more when this returns, except when it is the
@@ -213,7 +188,7 @@ impl Task {
             }
         };
         self.finish(running);
-        INSIDE.with_borrow(|inside| !inside.is_empty()) || self.wait_for_drop(deadline)
+        inside::is_inside_any() || self.wait_for_drop(deadline)
     }
 
     /// Waits until what the task was running with has been dropped, perhaps by another thread.
@@ -256,7 +231,7 @@ impl Task {
         drop(running);
         if let Some(mut ended) = ended {
             // What the handler has captured may end subscriptions when it is dropped, this one too.
-            let _inside = InsideHandler::enter(self.inbox.id);
+            let _inside = inside::Inside::enter(self.inbox.id);
             ended.receiver.discard();
             // What panics when it is dropped harms nobody else, nor what is dropped with it.
             let Running { handler, on_error, on_lagged, .. } = ended;
@@ -299,25 +274,16 @@ impl Task {
         if !self.is_ready() {
             return After::Empty(0);
         }
-        let (mut after, until) = (After::More, Instant::now() + STAY);
-        self.call(around, &mut || {
+        let mut after = After::More;
+        around.call(self.inbox.number, &mut || {
+            // Counted from here: it may have taken long to get inside.
+            let until = Instant::now() + STAY;
+            after = self.run(clock, SLICE);
             while after == After::More && Instant::now() < until {
                 after = self.run(clock, SLICE);
             }
         });
         after
-    }
-
-    /// Calls `around` with `work`, which is about this task; false if it was not done.
-    fn call(&self, around: &Around, work: &mut dyn FnMut()) -> bool {
-        let is_done = around.call(work);
-        if !is_done {
-            tracing::error!(
-                subscription = self.inbox.number,
-                "what goes around a handler panicked"
-            );
-        }
-        is_done
     }
 
     /// Whether running it is not for nothing.
@@ -339,7 +305,7 @@ impl Task {
         let mut left = most;
         let mut after = After::More;
         self.breaker.store(running.breaker.state() as u8, Ordering::Relaxed);
-        let _inside = InsideHandler::enter(self.inbox.id);
+        let _inside = inside::Inside::enter(self.inbox.id);
         while left > 0 && self.inbox.state() != InboxState::Ended {
             let mut run = Run::default();
             let Running { receiver, handler, .. } = running;
@@ -517,16 +483,6 @@ enum After {
     /// Its breaker is open until then.
     Pause(Duration),
     Ended,
-}
-
-fn tell_loss(subscription: u64, on_lagged: &mut Option<Box<OnLagged>>, lost: u64) {
-    tracing::debug!(subscription, lost, "messages were lost");
-    if let Some(on_lagged) = on_lagged
-        && let Err(panic) = catch_unwind(AssertUnwindSafe(|| on_lagged(lost)))
-    {
-        tracing::error!(subscription, "on_lagged panicked");
-        drop_quietly(panic);
-    }
 }
 
 /// The pool of delivery workers, with its supervisor.
@@ -778,7 +734,7 @@ impl Workers {
             if !task.is_ready() && !self.linger(&task) {
                 return self.leave(task, After::Empty(0));
             }
-            if !task.call(around, &mut || self.run_inside(&mut at_hand, around)) {
+            if !around.call(task.inbox.number, &mut || self.run_inside(&mut at_hand, around)) {
                 // Its turn comes again, and so do the others'.
                 return at_hand.into_iter().for_each(|task| self.leave(task, After::More));
             }

@@ -1,5 +1,6 @@
 //! What a binding to an interpreter builds on: waits that it can end, one call around many
 //! messages, and messages kept together.
+#![expect(clippy::disallowed_types, reason = "tests use the standard library's atomics")]
 
 mod killed;
 mod watchdog;
@@ -127,7 +128,7 @@ fn one_call_goes_around_the_messages_of_all_subscriptions_that_share_it() {
     let _watchdog = watch(60);
     let broker = Broker::builder().workers(1).build().unwrap();
     let (hold, held) = mpsc::channel::<()>();
-    let _holds = broker.subscription("hold").handler(move |_| held.recv().unwrap()).unwrap();
+    let _holds = broker.subscription("hold").handler(move |_| _ = held.recv()).unwrap();
     let (handled, wait_handled) = mpsc::channel();
     let calls = [Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0))];
     let arounds = calls.clone().map(|calls| {
@@ -143,20 +144,23 @@ fn one_call_goes_around_the_messages_of_all_subscriptions_that_share_it() {
             builder.handler(move |_| handled.send(number).unwrap()).unwrap()
         })
         .collect();
-    broker.publish("hold", "x").unwrap();
-    // Had the worker not been busy, it would have begun with the first subscription's.
-    broker.topic("a").unwrap().publish_batch(&[NewMessage::new(b"x"); 100]).unwrap();
-    hold.send(()).unwrap();
-    let mut counts = [0; 10];
-    for _ in 0..10 * 100 {
-        counts[wait_handled.recv().unwrap()] += 1;
+    loop {
+        calls.iter().for_each(|calls| calls.store(0, Ordering::SeqCst));
+        // Were the worker not busy, it would begin with the first subscription's.
+        broker.publish("hold", "x").unwrap();
+        broker.topic("a").unwrap().publish_batch(&[NewMessage::new(b"x"); 100]).unwrap();
+        hold.send(()).unwrap();
+        let mut counts = [0; 10];
+        for _ in 0..10 * 100 {
+            counts[wait_handled.recv().unwrap()] += 1;
+        }
+        assert_eq!(counts, [100; 10]);
+        // On a machine that others use, it may take so long that more workers come to help.
+        if calls.each_ref().map(|calls| calls.load(Ordering::SeqCst)) == [1, 1] {
+            break;
+        }
     }
-    assert_eq!(counts, [100; 10]);
     drop(subscriptions);
-    for calls in calls {
-        let calls = calls.load(Ordering::SeqCst);
-        assert!((1..8).contains(&calls), "{calls} calls for all of them together");
-    }
 }
 
 /// How often it was waited.

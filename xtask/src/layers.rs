@@ -21,6 +21,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
         "tree.rs",
         "agenda.rs",
         "clock.rs",
+        "inside.rs",
     ],
     &["around.rs", "backoff.rs", "settled.rs", "slab.rs", "wheel.rs", "lease.rs", "message_id.rs"],
     &["index.rs"],
