@@ -157,7 +157,12 @@ impl Acked {
             } else if grant.attempt > self.acks.terms.max_attempts {
                 let attempts = grant.attempt - 1;
                 let reason = format!("not acknowledged in {attempts} attempts");
-                self.acks.bury_or_retry(shard, Grant { attempt: attempts, ..grant }, &reason);
+                let grant = Grant { attempt: attempts, ..grant };
+                if self.handles {
+                    self.acks.bury_or_retry(shard, grant, &reason);
+                } else {
+                    self.acks.bury_due(shard, grant, &reason);
+                }
             } else {
                 self.acks.begin_again(shard, grant);
                 self.note(id, grant.attempt);

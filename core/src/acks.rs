@@ -6,7 +6,7 @@
 //! whoever stores it.
 
 use crate::backoff::Backoff;
-use crate::dead_letter::{self, DeadLetterTopic, Source};
+use crate::dead_letter::{self, DeadLetterTopic, PATIENCE, Source};
 use crate::error::{AckError, StoreFault};
 use crate::handled::Handled;
 use crate::inbox::{Inbox, InboxState};
@@ -217,7 +217,9 @@ impl Acks {
             return Some(Err(expired));
         }
         let grant = ledger.due(now, until, most)?;
-        count(&self.figures.redelivered, u64::from(grant.attempt > 1));
+        // What has no attempt left is not delivered, but given up on.
+        let is_delivered_again = (2..=self.terms.max_attempts).contains(&grant.attempt);
+        count(&self.figures.redelivered, u64::from(is_delivered_again));
         Some(Ok(grant))
     }
 
@@ -492,6 +494,17 @@ impl Acks {
         self.warn(self.bury(shard, grant, reason));
     }
 
+    /// Gives up on a message that is due and has no attempt left. Whoever receives does not wait for
+    /// room for its dead letter: where there is none, that is tried again after a pause.
+    pub(crate) fn bury_due(&self, shard: usize, grant: Grant, reason: &str) {
+        let now = self.now();
+        let pause = self.terms.backoff.after_with(grant.attempt, || self.lock().random());
+        let due = now.saturating_add(pause.max(PATIENCE));
+        // It was no delivery, so that the number of attempts stays.
+        let mine = self.change(shard, |ledger| ledger.return_unread(grant, now, due));
+        self.warn(mine.and_then(|()| self.store_letter(shard, grant, reason, Duration::ZERO)));
+    }
+
     fn warn(&self, result: Result<(), AckError>) {
         // Any other error: it expired from the log meanwhile.
         if let Err(AckError::DeadLetter(error)) = result
@@ -509,6 +522,17 @@ impl Acks {
         // Whoever stores the dead letter is the only one to have the message. If it cannot be
         // stored, there is another attempt at that when the time is over.
         self.change(shard, |ledger| ledger.nack(grant.sequence, grant.generation, now, until))?;
+        self.store_letter(shard, grant, reason, PATIENCE)
+    }
+
+    /// Stores the dead letter of a message that nobody else has, which is settled then.
+    fn store_letter(
+        &self,
+        shard: usize,
+        grant: Grant,
+        reason: &str,
+        patience: Duration,
+    ) -> Result<(), AckError> {
         let log = &self.engine.shards[shard].log;
         let unreadable = |fault: StoreFault| AckError::DeadLetter(fault.into());
         let message = log.keep_message(grant.sequence, &self.engine.context).map_err(unreadable)?;
@@ -518,7 +542,8 @@ impl Acks {
         };
         let subscription = dead_letter::subscription_name(&self.inbox);
         let source = Source { subscription: &subscription, attempts: grant.attempt, reason };
-        let store = || dead_letter::store(&(self.dead_letters.open)()?, &message.view(), source);
+        let (topic, message) = (&self.dead_letters.open, message.view());
+        let store = || dead_letter::store(&topic()?, &message, source, patience);
         self.engine.around_waits.run(store).map_err(AckError::DeadLetter)?;
         if self.burying.ends() {
             tracing::info!(subscription = self.inbox.number, "dead letters are stored again");

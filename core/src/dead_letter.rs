@@ -35,8 +35,9 @@ const ALL: [&str; 6] = [
     DEAD_LETTER_REASON,
 ];
 
-/// How long storing a dead letter waits for a subscriber to dead letters that blocks.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long storing a dead letter waits for a subscriber to dead letters that blocks; or, where nobody
+/// is to wait, until that is tried again.
+pub(crate) const PATIENCE: Duration = Duration::from_millis(100);
 
 /// Where dead letters go.
 #[derive(Clone)]
@@ -118,11 +119,12 @@ pub(crate) fn own_attributes<'a>(message: &Message<'a>) -> Vec<(&'a str, &'a str
     message.attributes().filter(|(key, _)| !ALL.contains(key)).collect()
 }
 
-/// Publishes `message` to `topic` as a dead letter.
+/// Publishes `message` to `topic` as a dead letter, if there is room for it within `patience`.
 pub(crate) fn store(
     topic: &Topic,
     message: &Message<'_>,
     source: Source<'_>,
+    patience: Duration,
 ) -> Result<(), PublishError> {
     let partition = message.partition().to_string();
     let offset = message.offset().to_string();
@@ -144,7 +146,7 @@ pub(crate) fn store(
         id: id.own(),
         attributes: &attributes,
     };
-    topic.publish_again(&letter, Some(PATIENCE)).map(drop)
+    topic.publish_again(&letter, Some(patience)).map(drop)
 }
 
 /// As much of `text` as fits into an attribute.

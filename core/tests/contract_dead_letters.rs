@@ -4,9 +4,9 @@ mod watchdog;
 
 use slipring::{
     AckError, Backoff, Broker, DEAD_LETTER_ATTEMPTS, DEAD_LETTER_OFFSET, DEAD_LETTER_PARTITION,
-    DEAD_LETTER_REASON, DEAD_LETTER_SUBSCRIPTION, DEAD_LETTER_TOPIC, Filter, Handled, NewMessage,
-    PublishError, Start, SubscribeError, Subscription, SubscriptionBuilder, TestClock,
-    TryRecvError,
+    DEAD_LETTER_REASON, DEAD_LETTER_SUBSCRIPTION, DEAD_LETTER_TOPIC, DeliveryMode, Filter, Handled,
+    NewMessage, Overflow, PublishError, Start, SubscribeError, Subscription, SubscriptionBuilder,
+    TestClock, TryRecvError,
 };
 use std::time::Duration;
 
@@ -208,6 +208,48 @@ fn a_letter_that_cannot_be_stored_leaves_its_message_unsettled() {
     clock.advance(100 * MS);
     assert!(all.try_recv().is_err(), "there is no attempt left, and still no room for it");
     assert_eq!(broker.metrics().subscriptions[0].unsettled, 1);
+}
+
+/// Goal: an event loop that receives is not held up by subscribers to dead letters.
+#[test]
+fn receiving_does_not_wait_for_room_for_a_dead_letter_which_is_stored_when_there_is_some() {
+    let _watchdog = watchdog::watch(60);
+    // Time stands still here, so whoever waited would wait for ever.
+    let (clock, broker) = with_clock();
+    let mut letters = broker
+        .subscription("$dlq/*")
+        .delivery(DeliveryMode::AtMostOnce)
+        .capacity(1)
+        .overflow(Overflow::Block { timeout: None })
+        .open()
+        .unwrap();
+    let mut all = settled_later(&broker, "a")
+        .max_delivery_attempts(1)
+        .visibility_timeout(1000 * MS)
+        .backoff(Backoff::new(100 * MS, 100 * MS))
+        .open()
+        .unwrap();
+    for payload in ["first", "second", "third"] {
+        broker.publish("a", payload).unwrap();
+    }
+    all.try_recv().unwrap().dead_letter("no").unwrap();
+    assert_eq!(all.try_recv().unwrap().payload(), b"second");
+    clock.advance(1000 * MS);
+    let third = all.try_recv().unwrap();
+    assert_eq!(third.payload(), b"third", "the second had its only attempt");
+    third.ack().unwrap();
+    assert!(is_empty(&mut all));
+    clock.advance(100 * MS);
+    assert!(is_empty(&mut all), "tried in vain again");
+    assert_eq!(letters.try_recv().unwrap().payload(), b"first");
+    assert!(is_empty(&mut all) && is_empty(&mut letters), "not before its time");
+    clock.advance(100 * MS);
+    assert!(is_empty(&mut all));
+    let letter = letters.try_recv().unwrap();
+    assert_eq!(letter.payload(), b"second");
+    assert_eq!(letter.attribute(DEAD_LETTER_ATTEMPTS), Some("1"));
+    let figures = &broker.metrics().subscriptions[1];
+    assert_eq!((figures.unsettled, figures.redelivered, figures.dead_lettered), (0, 0, 2));
 }
 
 #[test]

@@ -751,6 +751,32 @@ def test_a_dead_letter_waits_for_room_that_is_made_on_the_same_loop(
     asyncio.run(asyncio.wait_for(main(), PATIENCE), debug=True)
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_awaiting_a_message_does_not_wait_for_room_for_a_dead_letter(
+    timed: Broker, clock: slipring.TestClock, many: bool
+) -> None:
+    async def main() -> None:
+        once, block = DeliveryMode.AT_MOST_ONCE, slipring.Overflow.BLOCK
+        letters = timed.subscribe("$dlq/s", delivery=once, capacity=1, overflow=block)
+        everything = timed.subscribe("a", name="s", delivery=AGAIN, max_delivery_attempts=1)
+        timed.publish_many("a", [b"1", b"2", b"3"])
+        taken(everything).dead_letter()
+        taken(everything)
+        clock.advance(3600)
+        # Time does not pass, so who waited for room would hold the loop up for ever.
+        third = (await everything.aget_many(5))[0] if many else await everything.aget()
+        assert bytes(third) == b"3" and third.ack()
+        receiving = asyncio.create_task(everything.aget())
+        await settle()
+        assert bytes(await letters.aget()) == b"1"
+        clock.advance(60)
+        # Whoever waits for a message gives up on it when that is due again.
+        assert bytes(await letters.aget()) == b"2"
+        receiving.cancel()
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE), debug=True)
+
+
 @pytest.mark.parametrize("cancelled", [False, True])
 def test_trio_awaits_and_iterates_as_well(broker: Broker, cancelled: bool) -> None:
     ticks = broker.subscribe("ticks", delivery=ONCE)
