@@ -12,9 +12,9 @@ use slipring::{
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -377,6 +377,85 @@ fn a_forked_child_is_refused_and_the_parent_goes_on() {
                 assert_eq!(loan.commit().unwrap().matched, matched);
                 drop((handler, subscription));
             }
+        }
+    });
+}
+
+/// Where a thread stays, with the locks that it has, until it is told to go on.
+#[derive(Clone)]
+struct Gate {
+    reached: Sender<()>,
+    opened: Arc<Mutex<Receiver<()>>>,
+}
+
+impl Gate {
+    fn new(reached: &Sender<()>) -> (Sender<()>, Self) {
+        let (open, opened) = channel();
+        (open, Self { reached: reached.clone(), opened: Arc::new(Mutex::new(opened)) })
+    }
+
+    /// Once it has been opened, nobody stays any more.
+    fn pass(&self) {
+        self.reached.send(()).expect("the test waits");
+        let opened = self.opened.lock().expect("nobody panics");
+        assert!(opened.recv().is_err(), "opened by dropping the other end");
+    }
+}
+
+/// Goal: the same where it is certain that other threads have what the child would wait for: the
+/// shard that a publish is in the middle of, and the handlers that workers are inside of.
+#[test]
+fn a_child_forked_while_locks_are_held_hangs_nowhere() {
+    in_a_process_of_its_own("a_child_forked_while_locks_are_held_hangs_nowhere", || {
+        let _watchdog = watchdog::watch(60);
+        for sequencer in [Sequencer::Publishers, Sequencer::Pinned { first: 0 }] {
+            let broker = Broker::builder().sequencer(sequencer).shards(1).build().unwrap();
+            let topic = broker.topic("a").unwrap();
+            let subscription = broker.subscribe("a").unwrap();
+            let mut stays = broker.subscription("a").capacity(1 << 16).open().unwrap();
+            let loan = topic.loan(1).unwrap();
+            let (reached, reaches) = channel();
+            let (open, gates): (Vec<_>, Vec<_>) = (0..3).map(|_| Gate::new(&reached)).unzip();
+            let [filter, shared, dedicated] = <[Gate; 3]>::try_from(gates).ok().unwrap();
+            let handler = broker.subscription("h").handler(move |_| shared.pass()).unwrap();
+            let builder = broker.subscription("h").dedicated_thread();
+            let on_its_own = builder.handler(move |_| dedicated.pass()).unwrap();
+            let asks = broker.subscription("a").filter_fn(move |_| {
+                filter.pass();
+                true
+            });
+            let asks = asks.open().unwrap();
+            broker.publish("h", "x").unwrap();
+            let busy = topic.clone();
+            let publisher = thread::spawn(move || busy.publish("x").unwrap());
+            for _ in 0..3 {
+                reaches.recv_timeout(LONG).unwrap();
+            }
+            // SAFETY: the child calls only what is under test, and ends without unwinding.
+            let pid = unsafe { libc::fork() };
+            if pid == 0 {
+                // SAFETY: a signal ends the child if it hangs.
+                unsafe { libc::alarm(10) };
+                let done = catch_unwind(AssertUnwindSafe(move || {
+                    assert_eq!(topic.publish("child").expect_err("forked"), PublishError::Forked);
+                    assert_eq!(stays.try_recv().expect_err("forked"), RecvError::Forked.into());
+                    drop((topic, stays, asks, on_its_own));
+                    child(broker, subscription, Some(handler), loan);
+                }));
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(i32::from(done.is_err())) };
+            }
+            let mut status = 0;
+            // SAFETY: a child of ours and a place for its status.
+            assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+            assert_eq!(status, 0, "{sequencer:?}: 14 is the alarm: the child hung");
+            drop(open);
+            assert_eq!(publisher.join().unwrap().matched, 3);
+            assert_eq!(stays.recv().unwrap().payload(), b"x");
+            handler.unsubscribe().unwrap();
+            on_its_own.unsubscribe().unwrap();
+            assert_eq!(loan.commit().unwrap().matched, 3);
+            drop((asks, subscription, reaches));
         }
     });
 }
