@@ -92,17 +92,29 @@ impl Backing {
         self.low.fetch_max(low, Ordering::Relaxed);
     }
 
-    /// How many messages of topics that `interest` wants have ever been removed: among any that are
-    /// gone, there are no more of them.
-    pub(crate) fn most_removed(&self, interest: &Interest, context: &Context) -> u64 {
-        let Ok(partitions) = self.store.partitions(self.shard) else { return u64::MAX };
+    /// How many messages there can have been with these sequences.
+    fn most_of(&self, sequences: Range<u64>) -> u64 {
+        let all = sequences.end.saturating_sub(sequences.start);
+        all.saturating_sub(self.store.given_up(self.shard, sequences).unwrap_or(0))
+    }
+
+    /// How many messages of topics that `interest` wants can have been among `sequences`, which
+    /// are gone: no more than there were, nor more than have ever been removed.
+    pub(crate) fn most_removed(
+        &self,
+        sequences: Range<u64>,
+        interest: &Interest,
+        context: &Context,
+    ) -> u64 {
+        let most = self.most_of(sequences);
+        let Ok(partitions) = self.store.partitions(self.shard) else { return most };
         let wanted = partitions.iter().filter(|bounds| {
             let entry = context.partitions.get(bounds.partition as usize);
             entry.is_some_and(|entry| {
                 !entry.deleted.load(Ordering::Relaxed) && interest.matches_topic(&entry.topic)
             })
         });
-        wanted.map(|bounds| bounds.low).sum()
+        most.min(wanted.map(|bounds| bounds.low).sum())
     }
 
     /// Stores the records in `bytes`, the first of which has the sequence `base_sequence`.
@@ -156,14 +168,14 @@ impl Backing {
             }
             Err(StoreError::Expired { low }) => {
                 self.removed_below(low);
-                *lost = low.min(end).saturating_sub(start);
+                *lost = self.most_of(start..low.min(end));
                 low
             }
             Err(StoreError::Damaged(damage)) => {
                 // Told as a loss: what does not verify is never given out.
                 tracing::error!(shard = self.shard, %damage, "messages cannot be read");
                 let behind = damage.resume.unwrap_or(end).min(end);
-                *lost = behind.saturating_sub(start);
+                *lost = self.most_of(start..behind);
                 behind
             }
             Err(error) => {

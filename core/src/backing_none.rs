@@ -24,7 +24,7 @@ impl Backing {
         match *self {}
     }
 
-    pub(crate) fn most_removed(&self, _: &Interest, _: &Context) -> u64 {
+    pub(crate) fn most_removed(&self, _: Range<u64>, _: &Interest, _: &Context) -> u64 {
         match *self {}
     }
 

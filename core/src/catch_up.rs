@@ -94,8 +94,7 @@ impl CatchUp {
         {
             // Removed from there; what of it is still in memory has expired as well.
             scanned.next = oldest.min(head);
-            let removed = scanned.next - cursor;
-            scanned.expired = removed.min(backing.most_removed(interest, context));
+            scanned.expired = backing.most_removed(cursor..scanned.next, interest, context);
         } else {
             let pinned = epoch::pin();
             while scanned.next < head.min(cursor + SCAN_BATCH) {

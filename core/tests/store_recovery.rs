@@ -269,6 +269,8 @@ fn sequences_are_given_up_after_a_power_cut_and_not_after_a_kill() {
         append(&store, 1);
         assert_eq!(readable(&store), (vec![0, 1, 2, end], 0));
         assert_eq!(store.bounds(0).unwrap().first_offset, end - 3);
+        assert_eq!(store.given_up(0, 0..end + 1).unwrap(), end - 3);
+        assert_eq!(store.given_up(0, 0..3).unwrap(), 0);
     }
 }
 

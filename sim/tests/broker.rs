@@ -4,7 +4,7 @@
 use fastrand::Rng;
 use slipring::internals::{Fs, OpenHow};
 use slipring::store::{DiskStore, SyncPolicy};
-use slipring::{Broker, DeliveryMode, PublishError, Start, Subscription, TryRecvError};
+use slipring::{Broker, DeliveryMode, PublishError, RecvError, Start, Subscription, TryRecvError};
 use slipring_sim::{Fault, Planned, SimFs, SimOptions, Until};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -36,6 +36,8 @@ fn drain(subscription: &mut Subscription, acks: bool) -> Messages {
                 }
             }
             Err(TryRecvError::Empty) => return seen,
+            // Nothing expires here.
+            Err(TryRecvError::Recv(RecvError::Lagged(lost))) => panic!("{lost} are said to be lost"),
             // The disk is down.
             Err(TryRecvError::Recv(_)) => return seen,
             Err(error) => panic!("{error}"),

@@ -437,6 +437,10 @@ impl MessageStore for DiskStore {
         Ok(self.shared.shard(shard)?.bounds())
     }
 
+    fn given_up(&self, shard: usize, sequences: Range<u64>) -> Result<u64, StoreError> {
+        Ok(self.shared.shard(shard)?.given_up(sequences))
+    }
+
     fn partitions(&self, shard: usize) -> Result<Vec<PartitionBounds>, StoreError> {
         Ok(self.shared.shard(shard)?.partitions())
     }

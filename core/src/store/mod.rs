@@ -84,6 +84,7 @@ pub(crate) mod cursor_journal;
 mod disk;
 mod entropy;
 mod error;
+mod gaps;
 #[cfg(not(slipring_loom))]
 mod identity;
 mod index;
@@ -218,6 +219,18 @@ pub trait MessageStore: fmt::Debug + Send + Sync {
     ///
     /// When there is no such shard, or the store cannot be used.
     fn bounds(&self, shard: usize) -> Result<Bounds, StoreError>;
+
+    /// How many of `sequences` are known to have never been those of a record that can have been
+    /// stored: a crash may leave some unused, and they are not to be taken for a loss. Asked for
+    /// sequences that are not there any more.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such shard, or the store cannot be used.
+    fn given_up(&self, shard: usize, sequences: Range<u64>) -> Result<u64, StoreError> {
+        let _ = (shard, sequences);
+        Ok(0)
+    }
 
     /// Every partition that the shard knows, in no order; also those of which nothing is left.
     ///

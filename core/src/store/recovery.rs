@@ -20,6 +20,7 @@
 use super::batch::Kind;
 use super::commit::{Commit, Mark};
 use super::error::{Damage, StoreError, unsynced};
+use super::gaps::Gaps;
 use super::options::OnDamage;
 use super::sabotage::sabotaged;
 use super::scan::{self, Scan, Stop};
@@ -261,7 +262,8 @@ impl Attempt<'_> {
         let last = match all.last() {
             Some(last) => Arc::clone(last),
             None => {
-                let before = Before { end, given_up: next - end, damaged: false };
+                let gaps = Gaps::default().and(end..next);
+                let before = Before { end, gaps, damaged: false };
                 Arc::new(create_segment(self.home, next, before, state.epoch + 1)?)
             }
         };
@@ -464,7 +466,7 @@ impl Attempt<'_> {
     ) -> Result<AHashMap<u32, Tail>, StoreError> {
         let mut tails: AHashMap<u32, Found> = AHashMap::new();
         for segment in all {
-            let (home, gaps) = (segment.base(), segment.header.given_up);
+            let (home, gaps) = (segment.base(), segment.header.gaps.total());
             for row in segment.read_table(&*self.home.fs)? {
                 let first = (row.bytes > 0).then_some(row.first_offset);
                 let known = tails.get(&row.partition).and_then(|found| found.first);
@@ -472,7 +474,7 @@ impl Attempt<'_> {
                 tails.insert(row.partition, found);
             }
         }
-        let gaps = all.last().map_or(0, |last| last.header.given_up) + given_up;
+        let gaps = all.last().map_or(0, |last| last.header.gaps.total()) + given_up;
         let settled = tails.into_iter().map(|(partition, found)| {
             let next = found.next + (gaps - found.gaps);
             (partition, Tail { first: found.first.unwrap_or(next), next, home: found.home })

@@ -3,7 +3,7 @@
 //! ```text
 //!  0 magic "SLIPSEG1" | 8 major u16, minor u16 | 12 incompat u32 | 16 compat u32 | 20 shard u32
 //! 24 store u128 | 40 base u64 | 48 previous_end u64 | 56 created_us u64 | 64 epoch u32
-//! 68 salt u32 | 72 given_up u64 | 80 after_damage u32 | zeros | 4092 crc u32
+//! 68 salt u32 | 72 given_up u64 | 80 after_damage u32 | 84 gaps | zeros | 4092 crc u32
 //! ```
 //!
 //! A file gets its name when this page is durable, so a half-made segment cannot exist. A reader
@@ -12,6 +12,7 @@
 
 use super::batch::{agree, checksum};
 use super::error::StoreError;
+use super::gaps::{GAPS, Gaps};
 use super::index::{IndexOf, PartitionRow, SegmentIndex};
 use super::record::{long, word};
 use super::sabotage::sabotaged;
@@ -25,7 +26,9 @@ use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"SLIPSEG1";
 const MAJOR: u16 = 1;
-const MINOR: u16 = 0;
+/// 1: the gaps are listed.
+const MINOR: u16 = 1;
+const GAPS_AT: usize = 84;
 /// Bytes before the first batch: a whole page.
 pub(crate) const SEGMENT_HEADER: usize = 4096;
 /// Position of the first batch.
@@ -45,8 +48,8 @@ pub(crate) struct SegmentHeader {
     /// Where the segment before ended. Sequences from there to `base` were given up: they may have
     /// been seen before a crash that took the records.
     pub(crate) previous_end: u64,
-    /// How many sequences were given up in all the life of the log, those before `base` included.
-    pub(crate) given_up: u64,
+    /// What was given up in the life of the log, also directly before `base`.
+    pub(crate) gaps: Gaps,
     /// Whether the segment before is damaged from `previous_end` on, and may have more behind.
     pub(crate) after_damage: bool,
     pub(crate) created_us: u64,
@@ -76,8 +79,9 @@ impl SegmentHeader {
         put(56, &self.created_us.to_le_bytes());
         put(64, &self.epoch.to_le_bytes());
         put(68, &self.salt.to_le_bytes());
-        put(72, &self.given_up.to_le_bytes());
+        put(72, &self.gaps.total().to_le_bytes());
         put(80, &u32::from(self.after_damage).to_le_bytes());
+        self.gaps.encode(&mut bytes[GAPS_AT..][..GAPS]);
         let crc = checksum(0, &bytes[..SEGMENT_HEADER - 4]);
         bytes[SEGMENT_HEADER - 4..].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -106,7 +110,7 @@ impl SegmentHeader {
             created_us: long(bytes, 56),
             epoch: word(bytes, 64),
             salt: word(bytes, 68),
-            given_up: long(bytes, 72),
+            gaps: Gaps::decode(long(bytes, 72), &bytes[GAPS_AT..][..GAPS]),
             after_damage: word(bytes, 80) != 0,
         })
     }
@@ -363,7 +367,7 @@ mod tests {
             shard: 3,
             base: 99,
             previous_end: 90,
-            given_up: 11,
+            gaps: Gaps::default().and(4..6).and(90..99),
             after_damage: true,
             created_us: 5,
             epoch: 2,

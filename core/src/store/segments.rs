@@ -6,6 +6,7 @@ use crate::fs::Fs;
 use crate::sync::Mutex;
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Sealed segments whose files and indexes stay open.
@@ -61,7 +62,12 @@ impl Segments {
     pub(crate) fn low_and_given_up(&self) -> (u64, u64) {
         let inside = self.lock();
         let low = inside.all.front().map_or(0, |segment| segment.base());
-        (low, inside.all.back().map_or(0, |segment| segment.header.given_up))
+        (low, inside.all.back().map_or(0, |segment| segment.header.gaps.total()))
+    }
+
+    /// How many of `sequences` were given up, as far as that is known.
+    pub(crate) fn given_up(&self, sequences: Range<u64>) -> u64 {
+        self.lock().all.back().map_or(0, |segment| segment.header.gaps.within(sequences))
     }
 
     /// The one that has `sequence`, and the base of the next one.

@@ -96,6 +96,10 @@ impl ShardLog {
         Bounds { low, end: written.sequence, durable: durable.sequence, first_offset }
     }
 
+    pub(crate) fn given_up(&self, sequences: Range<u64>) -> u64 {
+        self.segments.given_up(sequences)
+    }
+
     pub(crate) fn stored_bytes(&self) -> u64 {
         self.segments.bytes()
     }

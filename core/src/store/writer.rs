@@ -7,6 +7,7 @@ use super::batch::{BatchHeader, HEADER, Kind, checksum};
 use super::commit::{Commit, Mark};
 use super::entropy::Entropy;
 use super::error::StoreError;
+use super::gaps::Gaps;
 use super::index::{PartitionRow, Touch};
 use super::options::Options;
 use super::plan::{Batch, Group, Plan};
@@ -380,11 +381,10 @@ impl Writer {
         home: &Home,
         segments: &Segments,
     ) -> Result<(), StoreError> {
-        let before = Before {
-            end: self.extent.sequence,
-            given_up: self.active.header.given_up + (base - self.extent.sequence),
-            damaged: self.extent.damaged,
-        };
+        let Extent { sequence: end, damaged, .. } = self.extent;
+        let gaps = self.active.header.gaps;
+        let gaps = if damaged { gaps.and_damaged(base - end) } else { gaps.and(end..base) };
+        let before = Before { end, gaps, damaged };
         let segment = create_segment(home, base, before, self.epoch)?;
         self.file = segment.file(&*home.fs)?;
         self.extent = segment.extent();
@@ -398,7 +398,7 @@ impl Writer {
 /// What a new segment says of what is before it.
 pub(super) struct Before {
     pub(super) end: u64,
-    pub(super) given_up: u64,
+    pub(super) gaps: Gaps,
     pub(super) damaged: bool,
 }
 
@@ -414,7 +414,7 @@ pub(super) fn create_segment(
         shard: home.shard as u32,
         base,
         previous_end: before.end,
-        given_up: before.given_up,
+        gaps: before.gaps,
         after_damage: before.damaged,
         created_us: home.clock.unix_us(),
         epoch,
