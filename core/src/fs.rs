@@ -292,6 +292,10 @@ impl FsFile for RealFile {
     fn write_at(&self, bufs: &[IoSlice<'_>], at: u64) -> io::Result<usize> {
         /// The kernel refuses more buffers in one call (UIO_MAXIOV).
         const MAX_BUFFERS: usize = 1024;
+        if let [buf] = bufs {
+            // Without a list, which the kernel would have to copy.
+            return self.call(|file| rustix::io::pwrite(file, buf, at));
+        }
         let bufs = &bufs[..bufs.len().min(MAX_BUFFERS)];
         self.call(|file| rustix::io::pwritev(file, bufs, at))
     }

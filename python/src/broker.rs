@@ -79,9 +79,10 @@ pub(crate) struct Broker(Arc<Shared>);
 ///
 /// With its first message a directory takes 97 MiB of the disk. `reserve_bytes` (64 MiB; 0 to 2**40)
 /// are kept free for when the disk is full: then publishing raises `Full`, and all else goes on.
-/// `preallocate_bytes` (32 MiB; 0 to 2**30) are reserved ahead, for each shard. A shard begins another
-/// file after `segment_bytes` (64 MiB; 2**16 to 2**30), and what has expired gives its room back by whole
-/// files. On a small disk each has at most an eighth of it.
+/// `preallocate_bytes` (32 MiB; 0 to 2**30) are reserved ahead, for each shard; as many as
+/// `segment_bytes` are written with zeros ahead, which makes syncs of much at once faster. A shard begins
+/// another file after `segment_bytes` (64 MiB; 2**16 to 2**30), and what has expired gives its room back
+/// by whole files. On a small disk each has at most an eighth of it.
 ///
 /// >>> import slipring, tempfile
 /// >>> with tempfile.TemporaryDirectory() as path:

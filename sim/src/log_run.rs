@@ -498,11 +498,17 @@ impl Run {
 
     fn check_refusal(&mut self, store: &DiskStore) -> Result<(), String> {
         let shards = store.recovery().into_iter().enumerate();
-        for (shard, _) in shards.filter(|(_, recovery)| recovery.damage.is_some()) {
+        let damage = shards.filter_map(|(shard, recovery)| Some((shard, recovery.damage?)));
+        for (shard, damage) in damage {
             let group = Group { base_sequence: 0, parts: &[] };
-            let outcome = store.append(shard, &group);
-            if !matches!(outcome, Err(StoreError::Damaged(_) | StoreError::InvalidGroup(_))) {
-                return Err(format!("a damaged log takes {outcome:?}"));
+            let is_refused = match store.append(shard, &group) {
+                Err(StoreError::Damaged(_) | StoreError::InvalidGroup(_)) => true,
+                // Of a log that takes more, because the damage is not at its end.
+                Err(StoreError::Full) => damage.resume.is_some(),
+                _ => false,
+            };
+            if !is_refused {
+                return Err(format!("a log takes more behind its {damage}"));
             }
         }
         Ok(())

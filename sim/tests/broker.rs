@@ -37,7 +37,9 @@ fn drain(subscription: &mut Subscription, acks: bool) -> Messages {
             }
             Err(TryRecvError::Empty) => return seen,
             // Nothing expires here.
-            Err(TryRecvError::Recv(RecvError::Lagged(lost))) => panic!("{lost} are said to be lost"),
+            Err(TryRecvError::Recv(RecvError::Lagged(lost))) => {
+                panic!("{lost} are said to be lost")
+            }
             // The disk is down.
             Err(TryRecvError::Recv(_)) => return seen,
             Err(error) => panic!("{error}"),

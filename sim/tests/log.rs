@@ -28,7 +28,7 @@ fn nothing_acknowledged_is_lost_whenever_the_machine_stops() {
 fn what_seeds_have_found_stays_mended() {
     for seed in [
         191, 208, 241, 472, 473, 484, 541, 1065, 3012, 3240, 6309, 9992, 12_885, 13_730, 14_779,
-        17_560,
+        17_560, 19_501,
     ] {
         if let Err(failure) = run_log(seed) {
             panic!("{failure}");

@@ -55,11 +55,13 @@ fn topic(broker: &Broker, name: &str) -> Topic {
 
 /// A broker on a directory, which is made if it is not there.
 fn on_disk(dir: &Path, sync: Synced, memory: Memory) -> Broker {
-    let policy = match sync {
-        Synced::Each => SyncPolicy::Always,
-        Synced::Never => SyncPolicy::Os,
+    let disk = DiskStore::builder();
+    let disk = match sync {
+        // As the bare file beside it: its room is there before anything is appended.
+        Synced::Each => disk.sync(SyncPolicy::Always).preallocate_bytes(64 << 20),
+        Synced::Never => disk.sync(SyncPolicy::Os),
     };
-    let builder = Broker::builder().disk(DiskStore::builder().sync(policy));
+    let builder = Broker::builder().disk(disk);
     let builder = match memory {
         Memory::Small => builder.memory_budget(BUDGET_BYTES),
         Memory::Default => builder,

@@ -63,6 +63,19 @@ impl Commit {
         (state.written, state.durable)
     }
 
+    /// What is durable.
+    ///
+    /// # Errors
+    ///
+    /// Why the log is poisoned.
+    pub fn durable(&self) -> Result<Mark, Arc<str>> {
+        let state = self.lock();
+        match &state.poison {
+            Some(why) => Err(Arc::clone(why)),
+            None => Ok(state.durable),
+        }
+    }
+
     /// Blocks until everything before `upto` is durable (all that is written, if that is less), and
     /// says how far it is. `sync` makes everything durable that was written before it was called;
     /// it runs on one thread at a time.

@@ -54,7 +54,8 @@ impl Gaps {
     /// How many of `sequences` are in a gap that is listed.
     pub(crate) fn within(&self, sequences: Range<u64>) -> u64 {
         let gaps = self.listed[..self.count].iter();
-        gaps.map(|&(from, to)| to.min(sequences.end).saturating_sub(from.max(sequences.start))).sum()
+        gaps.map(|&(from, to)| to.min(sequences.end).saturating_sub(from.max(sequences.start)))
+            .sum()
     }
 
     /// What is listed, as [`GAPS`] bytes.

@@ -87,7 +87,8 @@ impl MessageStore for MemoryStore {
         if group.base_sequence != shard.end() {
             return Err(StoreError::InvalidGroup("it does not begin where the log ends"));
         }
-        let plan = Plan::new(group, 0, 0)?;
+        let mut plan = Plan::default();
+        plan.make(group, 0, 0)?;
         let mut nexts: AHashMap<u32, u64> = AHashMap::new();
         for touch in &plan.touches {
             let stored = shard.partitions.get(&touch.partition).map(|partition| partition.next);

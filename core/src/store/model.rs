@@ -5,6 +5,7 @@ use super::entropy::Entropy;
 use super::options::Options;
 use super::segment::StoreId;
 use super::shard_log::ShardLog;
+use super::spare::Spare;
 use super::writer::Home;
 use super::{Bounds, Group, PartitionBounds, Records, Recovery, Retained, Retention, StoreError};
 use crate::clock::{Clock, TestClock};
@@ -30,6 +31,7 @@ impl ModelLog {
             shard: 0,
             is_new,
             options,
+            spare: Spare::default(),
             clock: Clock::from(&TestClock::at(0)),
             entropy: Entropy::new(Some(1)),
             log: 1,

@@ -1,5 +1,6 @@
 //! How a disk store is set up.
 
+use super::spare::MOST_ZEROS;
 use std::time::Duration;
 
 /// When an appended message counts as stored.
@@ -48,6 +49,8 @@ pub(crate) struct Options {
     pub(crate) segment_age: Duration,
     /// Bytes of a segment that are reserved on the disk at once.
     pub(crate) preallocate_bytes: u64,
+    /// Whether that is a whole one.
+    pub(crate) whole_segments: bool,
     /// Bytes that are kept free for what must go on when the disk is full.
     pub(crate) reserve_bytes: u64,
     /// The boot of the machine, 0 if unknown.
@@ -65,9 +68,25 @@ impl Options {
         Self {
             segment_bytes: self.segment_bytes.min(of_shard.max(MIN_SEGMENT)),
             preallocate_bytes: self.preallocate_bytes.min(of_shard),
+            whole_segments: self.preallocate_bytes >= self.segment_bytes,
             reserve_bytes: self.reserve_bytes.min(share),
             ..self
         }
+    }
+
+    /// Bytes that are written with zeros before records are.
+    pub(super) fn zeros_ahead(&self) -> u64 {
+        match self.sync {
+            // Each sync takes them along, but not in every one a page is new.
+            SyncPolicy::Always => MOST_ZEROS as u64,
+            // They stay in the processor's cache until the records come.
+            SyncPolicy::Interval(_) | SyncPolicy::Os => 64 << 10,
+        }
+    }
+
+    /// Bytes of zeros that the file of a segment is made with, where it is not made in haste.
+    pub(super) fn spare_bytes(&self) -> Option<u64> {
+        (self.whole_segments && self.sync == SyncPolicy::Always).then_some(self.segment_bytes)
     }
 
     /// Whether a record that a power cut takes may have been seen: then its place is not given out
@@ -86,6 +105,7 @@ impl Default for Options {
             // An eighth of the retention that a topic has by default.
             segment_age: Duration::from_secs(21 * 3600),
             preallocate_bytes: 32 << 20,
+            whole_segments: false,
             reserve_bytes: 64 << 20,
             boot: 0,
             shows_early: false,

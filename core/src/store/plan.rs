@@ -5,6 +5,7 @@ use super::error::StoreError;
 use super::index::Touch;
 use super::record::StoredRecord;
 use super::scan;
+use std::ops::Range;
 
 /// Bytes of records after which the next record begins a new batch: what a read of one record has
 /// to read and verify.
@@ -26,16 +27,31 @@ pub(crate) struct Batch {
     /// All but `durable_pos`, which is known last.
     pub(crate) header: BatchHeader,
     /// Which of the plan's slices are its body.
-    pub(crate) slices: std::ops::Range<usize>,
+    pub(crate) slices: Range<usize>,
     /// Which of the plan's touches are its records.
-    pub(crate) touches: std::ops::Range<usize>,
+    pub(crate) touches: Range<usize>,
 }
 
-/// A group, checked and cut.
+/// Records of a group that lie in one part, one behind the other.
+#[derive(Debug)]
+pub(crate) struct Slice {
+    part: usize,
+    bytes: Range<usize>,
+}
+
+impl Slice {
+    /// Its bytes in the group it is of.
+    pub(crate) fn of<'a>(&self, group: &Group<'a>) -> &'a [u8] {
+        &group.parts[self.part][self.bytes.clone()]
+    }
+}
+
+/// A group, checked and cut. It borrows nothing, and is made again of the next group without taking
+/// memory anew.
 #[derive(Debug, Default)]
-pub(crate) struct Plan<'a> {
+pub(crate) struct Plan {
     pub(crate) batches: Vec<Batch>,
-    pub(crate) slices: Vec<&'a [u8]>,
+    pub(crate) slices: Vec<Slice>,
     pub(crate) touches: Vec<Touch>,
     pub(crate) records: u64,
     /// Bytes in the file, headers included.
@@ -53,14 +69,21 @@ struct Open {
     last_us: u64,
 }
 
-impl<'a> Plan<'a> {
+impl Plan {
     /// Checks that the parts are records whose sequences follow each other, and cuts them.
-    pub(crate) fn new(group: &Group<'a>, epoch: u32, salt: u32) -> Result<Self, StoreError> {
-        let mut plan = Self::default();
+    pub(crate) fn make(
+        &mut self,
+        group: &Group<'_>,
+        epoch: u32,
+        salt: u32,
+    ) -> Result<(), StoreError> {
+        self.batches.clear();
+        self.slices.clear();
+        self.touches.clear();
+        self.bytes = 0;
         let mut sequence = group.base_sequence;
-        let mut open = Open::new(sequence, &plan, salt);
-        let mut touches = vec![];
-        for part in group.parts {
+        let mut open = Open::new(sequence, self, salt);
+        for (number, part) in group.parts.iter().enumerate() {
             let mut rest = *part;
             let mut run = 0;
             while !rest.is_empty() {
@@ -75,40 +98,34 @@ impl<'a> Plan<'a> {
                     return Err(StoreError::InvalidGroup("a record is too large"));
                 }
                 if open.body_len + run > 0 && open.body_len + run + len > BATCH_BYTES {
-                    open.take(&mut plan, &part[part.len() - rest.len() - run..][..run]);
-                    plan.touches.append(&mut touches);
-                    open.close(&mut plan, sequence, epoch);
-                    open = Open::new(sequence, &plan, salt);
+                    let end = part.len() - rest.len();
+                    open.take(self, group, Slice { part: number, bytes: end - run..end });
+                    open.close(self, sequence, epoch);
+                    open = Open::new(sequence, self, salt);
                     run = 0;
                 }
                 if open.body_len + run == 0 {
                     open.first_us = record.published_us();
                 }
                 open.last_us = open.last_us.max(record.published_us());
-                Self::check_offset(&touches, record)?;
-                scan::touch(&mut touches, record);
+                self.check_offset(open.first_touch, record)?;
+                scan::touch(&mut self.touches, open.first_touch, record);
                 run += len;
                 sequence += 1;
                 rest = behind;
             }
-            open.take(&mut plan, &part[part.len() - run..]);
-        }
-        if plan.touches.is_empty() {
-            // Nearly always: one batch.
-            plan.touches = touches;
-        } else {
-            plan.touches.append(&mut touches);
+            open.take(self, group, Slice { part: number, bytes: part.len() - run..part.len() });
         }
         if sequence > open.base_sequence {
-            open.close(&mut plan, sequence, epoch);
+            open.close(self, sequence, epoch);
         }
-        plan.records = sequence - group.base_sequence;
-        Ok(plan)
+        self.records = sequence - group.base_sequence;
+        Ok(())
     }
 
     /// What is one touch is dense; that touches follow each other is the writer's to see.
-    fn check_offset(touches: &[Touch], record: StoredRecord<'_>) -> Result<(), StoreError> {
-        match touches.last() {
+    fn check_offset(&self, first: usize, record: StoredRecord<'_>) -> Result<(), StoreError> {
+        match self.touches[first..].last() {
             Some(last)
                 if last.partition == record.partition()
                     && last.first_offset + u64::from(last.count) != record.offset() =>
@@ -121,7 +138,7 @@ impl<'a> Plan<'a> {
 }
 
 impl Open {
-    fn new(base_sequence: u64, plan: &Plan<'_>, salt: u32) -> Self {
+    fn new(base_sequence: u64, plan: &Plan, salt: u32) -> Self {
         Self {
             base_sequence,
             first_slice: plan.slices.len(),
@@ -133,15 +150,16 @@ impl Open {
         }
     }
 
-    fn take<'a>(&mut self, plan: &mut Plan<'a>, slice: &'a [u8]) {
-        if !slice.is_empty() {
-            self.body_len += slice.len();
-            self.crc = checksum(self.crc, slice);
+    fn take(&mut self, plan: &mut Plan, group: &Group<'_>, slice: Slice) {
+        let bytes = slice.of(group);
+        if !bytes.is_empty() {
+            self.body_len += bytes.len();
+            self.crc = checksum(self.crc, bytes);
             plan.slices.push(slice);
         }
     }
 
-    fn close(&self, plan: &mut Plan<'_>, end_sequence: u64, epoch: u32) {
+    fn close(&self, plan: &mut Plan, end_sequence: u64, epoch: u32) {
         let delta_us = self.last_us - self.first_us.min(self.last_us);
         let header = BatchHeader {
             kind: Kind::Records,

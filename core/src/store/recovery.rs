@@ -22,6 +22,7 @@ use super::commit::{Commit, Mark};
 use super::error::{Damage, StoreError, unsynced};
 use super::gaps::Gaps;
 use super::options::OnDamage;
+use super::plan::Plan;
 use super::sabotage::sabotaged;
 use super::scan::{self, Scan, Stop};
 use super::segment::{
@@ -262,9 +263,12 @@ impl Attempt<'_> {
         let last = match all.last() {
             Some(last) => Arc::clone(last),
             None => {
+                if let Some(bytes) = self.home.options.spare_bytes() {
+                    self.home.spare.make(&*self.home.fs, &self.home.dir, bytes)?;
+                }
                 let gaps = Gaps::default().and(end..next);
                 let before = Before { end, gaps, damaged: false };
-                Arc::new(create_segment(self.home, next, before, state.epoch + 1)?)
+                Arc::new(create_segment(self.home, next, before, state.epoch + 1)?.0)
             }
         };
         let file = match self.scanned.back() {
@@ -282,6 +286,8 @@ impl Attempt<'_> {
         let mut writer = Writer {
             extent: last.extent(),
             allocated: file.len()?,
+            // What of one that was here nobody knows.
+            zeroed: if is_new { file.len()? } else { last.extent().position },
             active: last,
             file,
             tails,
@@ -289,6 +295,9 @@ impl Attempt<'_> {
             epoch: state.epoch + 1,
             frontier: state.frontier,
             refusal: None,
+            asked_at: FIRST_BATCH,
+            plan: Plan::default(),
+            undo: vec![],
         };
         // No waiter knows of it yet.
         let commit = Commit::new(Mark::default());

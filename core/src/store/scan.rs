@@ -128,7 +128,7 @@ pub(crate) fn add_to_index(
         Kind::Records => {
             let mut touches = vec![];
             for record in records(body) {
-                touch(&mut touches, record);
+                touch(&mut touches, 0, record);
             }
             index.add_batch(header.base_sequence, position, header.first_us, &touches);
         }
@@ -141,10 +141,11 @@ pub(crate) fn add_to_index(
     }
 }
 
-/// Notes a record; those of one partition that follow each other are one touch.
-pub(crate) fn touch(touches: &mut Vec<Touch>, record: StoredRecord<'_>) {
+/// Notes a record of the batch whose touches begin at `first`; records of one partition that follow
+/// each other are one touch.
+pub(crate) fn touch(touches: &mut Vec<Touch>, first: usize, record: StoredRecord<'_>) {
     let (partition, bytes) = (record.partition(), record.bytes().len() as u64);
-    match touches.last_mut() {
+    match touches[first..].last_mut() {
         Some(last) if last.partition == partition => {
             last.count += 1;
             last.bytes += bytes;

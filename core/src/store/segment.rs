@@ -17,6 +17,7 @@ use super::index::{IndexOf, PartitionRow, SegmentIndex};
 use super::record::{long, word};
 use super::sabotage::sabotaged;
 use super::scan;
+use super::spare::Spare;
 use crate::fs::{Fs, FsFile, OpenHow, read_full_at, write_all_at};
 use crate::sync::Mutex;
 use std::fmt;
@@ -155,25 +156,34 @@ impl Segment {
     }
 
     /// Makes the file of a segment that begins at `header.base`. When this returns, it is durable
-    /// with its name.
-    pub(crate) fn create(fs: &dyn Fs, dir: &Path, header: SegmentHeader) -> io::Result<Self> {
+    /// with its name. It is the `spare` one, if there is one. Also says how long it is.
+    pub(crate) fn create(
+        fs: &dyn Fs,
+        dir: &Path,
+        header: SegmentHeader,
+        spare: Option<Box<dyn FsFile>>,
+    ) -> io::Result<(Self, u64)> {
         let path = log_path(dir, header.base);
-        let temporary = path.with_extension("log.tmp");
-        let file = match fs.open(&temporary, OpenHow::CreateNew) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                fs.remove(&temporary)?;
-                fs.open(&temporary, OpenHow::CreateNew)?
+        let (temporary, file) = match spare {
+            Some(file) => (Spare::path(dir), file),
+            None => {
+                let temporary = path.with_extension("log.tmp");
+                let file = create_new(fs, &temporary)?;
+                (temporary, file)
             }
-            outcome => outcome?,
         };
         let page = header.encode();
         let written = write_all_at(&*file, &mut [IoSlice::new(&page[..])], 0)
-            .and_then(|()| if sabotaged("segment_sync") { Ok(()) } else { file.sync_data() });
-        if let Err(error) = written {
-            // It has no name that counts; what stays of it is removed at the next try.
-            let _ = fs.remove(&temporary);
-            return Err(error);
-        }
+            .and_then(|()| if sabotaged("segment_sync") { Ok(()) } else { file.sync_data() })
+            .and_then(|()| file.len());
+        let len = match written {
+            Ok(len) => len,
+            Err(error) => {
+                // It has no name that counts; what stays of it is removed at the next try.
+                let _ = fs.remove(&temporary);
+                return Err(error);
+            }
+        };
         fs.rename(&temporary, &path)?;
         if !sabotaged("segment_dir_sync") {
             fs.sync_dir(dir)?;
@@ -181,7 +191,7 @@ impl Segment {
         let extent =
             Extent { position: FIRST_BATCH, sequence: header.base, sealed: false, damaged: false };
         let open = Some((Arc::from(file), SegmentIndex::new(header.base)));
-        Ok(Self::new(header, path, extent, open))
+        Ok((Self::new(header, path, extent, open), len))
     }
 
     pub(crate) fn base(&self) -> u64 {
@@ -322,6 +332,17 @@ impl fmt::Debug for Segment {
             .field("base", &self.base())
             .field("extent", &self.extent())
             .finish_non_exhaustive()
+    }
+}
+
+/// A new file at `path`; one of an attempt that failed goes.
+fn create_new(fs: &dyn Fs, path: &Path) -> io::Result<Box<dyn FsFile>> {
+    match fs.open(path, OpenHow::CreateNew) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs.remove(path)?;
+            fs.open(path, OpenHow::CreateNew)
+        }
+        outcome => outcome,
     }
 }
 

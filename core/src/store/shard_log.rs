@@ -326,8 +326,8 @@ impl ShardLog {
         Ok(bytes)
     }
 
-    /// What is due now and then: ends a segment that is old, and notes how far an idle log is
-    /// durable, so that later damage to its last batches is not taken for a torn end.
+    /// What is due now and then: ends a segment that is old, makes the file of the next one, and notes
+    /// how far an idle log is durable, so that later damage to its last batches is not taken for a torn end.
     /// Not while retention is at work: there is a next time.
     pub(crate) fn maintain(&self) -> Result<(), StoreError> {
         let _upkeep = match self.upkeep.try_lock() {
@@ -344,7 +344,12 @@ impl ShardLog {
         if is_old && writer.extent.sequence > writer.active.base() {
             writer.roll(&self.home, &self.segments, &self.commit)?;
         }
+        let Home { fs, dir, options, spare, .. } = &self.home;
+        let spare_bytes = options.spare_bytes().filter(|_| writer.has_time(options));
         drop(writer);
+        if let Some(bytes) = spare_bytes {
+            spare.make(&**fs, dir, bytes)?;
+        }
         let (written, durable) = self.commit.marks();
         if written != durable {
             return Ok(());
@@ -353,6 +358,11 @@ impl ShardLog {
         self.superblock
             .update(|state| State { checkpoint, ..state })
             .map_err(|error| poisoned(&self.commit, "superblock", &error))
+    }
+
+    /// Gives back the file of the next segment; whether there was one.
+    pub(crate) fn give_up_spare(&self) -> bool {
+        self.home.spare.give_up(&*self.home.fs, &self.home.dir)
     }
 
     /// Syncs, and notes that everything is there. Nothing can be appended afterwards.
@@ -368,6 +378,7 @@ impl ShardLog {
             return Err(error);
         }
         writer.refusal = Some(StoreError::Closed);
+        self.give_up_spare();
         let checkpoint = (mark.segment, mark.position);
         self.superblock
             .update(|state| State { clean: true, checkpoint, ..state })

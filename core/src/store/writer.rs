@@ -16,9 +16,10 @@ use super::scan;
 use super::sector::{WriteError, write_sectors_at};
 use super::segment::{Extent, Segment, SegmentHeader, StoreId};
 use super::segments::Segments;
+use super::spare::{Spare, ZEROS};
 use super::superblock::{FRONTIER_STEP, SharedSuperblock, State};
 use crate::clock::Clock;
-use crate::fs::{Fs, FsFile};
+use crate::fs::{Fs, FsFile, write_all_at};
 use ahash::AHashMap;
 use arrayvec::ArrayVec;
 use std::io::{self, IoSlice};
@@ -30,6 +31,8 @@ use std::sync::Arc;
 const MAX_GROUP: usize = 1 << 30;
 /// A batch of so many bytes is written from one buffer: copying it costs less than a list of two.
 const SMALL: usize = 2048;
+/// More room than this for the touches of a group is not kept for the next one.
+const KEPT_TOUCHES: usize = 4096;
 /// The most partitions in one batch that carries their tails.
 const MAX_TAILS: usize = 1 << 16;
 
@@ -43,6 +46,7 @@ pub(crate) struct Home {
     /// Whether the shard may not have been made yet.
     pub(crate) is_new: bool,
     pub(crate) options: Options,
+    pub(crate) spare: Spare,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
     /// Random: tells this log, as it is open now, from all others.
@@ -66,6 +70,8 @@ pub(crate) struct Writer {
     pub(super) extent: Extent,
     /// Bytes of the file that are reserved on the disk.
     pub(super) allocated: u64,
+    /// Bytes of the file that were written, be it with zeros.
+    pub(super) zeroed: u64,
     pub(super) tails: AHashMap<u32, Tail>,
     pub(super) superblock: SharedSuperblock,
     pub(super) epoch: u32,
@@ -74,6 +80,12 @@ pub(crate) struct Writer {
     /// Why nothing can be appended, though nothing failed: the end of the log is damaged, or it
     /// was closed.
     pub(super) refusal: Option<StoreError>,
+    /// The position when [`has_time`](Self::has_time) was asked last.
+    pub(super) asked_at: u64,
+    /// What the last group has left of memory.
+    pub(super) plan: Plan,
+    /// What the partitions were before the group that is being appended.
+    pub(super) undo: Vec<(u32, Option<Tail>)>,
 }
 
 impl Writer {
@@ -85,12 +97,14 @@ impl Writer {
 
     /// Whether anything may be written at all.
     pub(super) fn check(&self, commit: &Commit) -> Result<(), StoreError> {
-        if let Some(refusal) = &self.refusal {
-            return Err(refusal.clone());
-        }
-        match commit.is_poisoned() {
-            Some(why) => Err(StoreError::Poisoned(why)),
-            None => Ok(()),
+        self.standing(commit).map(drop)
+    }
+
+    /// The same, and how far all is durable.
+    fn standing(&self, commit: &Commit) -> Result<Mark, StoreError> {
+        match &self.refusal {
+            Some(refusal) => Err(refusal.clone()),
+            None => commit.durable().map_err(StoreError::Poisoned),
         }
     }
 
@@ -102,7 +116,7 @@ impl Writer {
         segments: &Segments,
         commit: &Commit,
     ) -> Result<(), StoreError> {
-        self.check(commit)?;
+        let durable = self.standing(commit)?;
         if group.base_sequence != self.extent.sequence {
             return Err(StoreError::InvalidGroup("it does not begin where the log ends"));
         }
@@ -116,16 +130,32 @@ impl Writer {
         {
             self.roll(home, segments, commit)?;
         }
-        let plan = Plan::new(group, self.epoch, self.active.header.salt)?;
+        let mut plan = std::mem::take(&mut self.plan);
+        let outcome = self.append_planned(group, &mut plan, durable, home, commit);
+        if plan.touches.capacity() <= KEPT_TOUCHES {
+            self.plan = plan;
+        }
+        outcome
+    }
+
+    fn append_planned(
+        &mut self,
+        group: &Group<'_>,
+        plan: &mut Plan,
+        durable: Mark,
+        home: &Home,
+        commit: &Commit,
+    ) -> Result<(), StoreError> {
+        plan.make(group, self.epoch, self.active.header.salt)?;
         if plan.records == 0 {
             return Ok(());
         }
-        let undo = self.advance_tails(&plan.touches)?;
+        self.advance_tails(&plan.touches)?;
         let written = self
             .reserve_sequences(self.extent.sequence + plan.records, home, commit)
-            .and_then(|()| self.write_plan(&plan, home, commit));
+            .and_then(|()| self.write_plan(group, plan, durable, home, commit));
         if let Err(error) = written {
-            self.restore_tails(undo);
+            self.restore_tails();
             return Err(error);
         }
         let start = self.extent.position;
@@ -144,26 +174,30 @@ impl Writer {
         Ok(())
     }
 
-    /// Moves the partitions on by what a group has of them, and returns what they were.
-    fn advance_tails(&mut self, touches: &[Touch]) -> Result<Vec<(u32, Option<Tail>)>, StoreError> {
+    /// Moves the partitions on by what a group has of them, and notes what they were.
+    fn advance_tails(&mut self, touches: &[Touch]) -> Result<(), StoreError> {
         let home = self.active.base();
-        let mut undo = Vec::with_capacity(touches.len());
+        self.undo.clear();
         for touch in touches {
-            let tail = self.tails.get(&touch.partition).copied();
-            if tail.is_some_and(|tail| tail.next != touch.first_offset) {
-                self.restore_tails(undo);
-                return Err(StoreError::InvalidGroup("a record is of another offset"));
-            }
-            undo.push((touch.partition, tail));
-            let first = tail.map_or(touch.first_offset, |tail| tail.first);
             let next = touch.first_offset + u64::from(touch.count);
-            self.tails.insert(touch.partition, Tail { first, next, home });
+            let before = match self.tails.get_mut(&touch.partition) {
+                Some(tail) if tail.next != touch.first_offset => {
+                    self.restore_tails();
+                    return Err(StoreError::InvalidGroup("a record is of another offset"));
+                }
+                Some(tail) => Some(std::mem::replace(tail, Tail { next, home, ..*tail })),
+                None => {
+                    let first = touch.first_offset;
+                    self.tails.insert(touch.partition, Tail { first, next, home })
+                }
+            };
+            self.undo.push((touch.partition, before));
         }
-        Ok(undo)
+        Ok(())
     }
 
-    fn restore_tails(&mut self, undo: Vec<(u32, Option<Tail>)>) {
-        for (partition, tail) in undo.into_iter().rev() {
+    fn restore_tails(&mut self) {
+        for (partition, tail) in self.undo.drain(..).rev() {
             match tail {
                 Some(tail) => self.tails.insert(partition, tail),
                 None => self.tails.remove(&partition),
@@ -192,11 +226,13 @@ impl Writer {
 
     fn write_plan(
         &mut self,
-        plan: &Plan<'_>,
+        group: &Group<'_>,
+        plan: &Plan,
+        durable: Mark,
         home: &Home,
         commit: &Commit,
     ) -> Result<(), StoreError> {
-        let durable_pos = self.durable_pos(commit);
+        let durable_pos = self.durable_pos(durable);
         let salt = self.active.header.salt;
         let encode = |batch: &Batch| BatchHeader { durable_pos, ..batch.header }.encode(salt);
         if let [batch] = &plan.batches[..]
@@ -204,7 +240,8 @@ impl Writer {
         {
             let header = encode(batch);
             let mut bytes = ArrayVec::<u8, SMALL>::new();
-            let mut parts = iter::once(&header[..]).chain(plan.slices.iter().copied());
+            let slices = plan.slices.iter().map(|slice| slice.of(group));
+            let mut parts = iter::once(&header[..]).chain(slices);
             if parts.try_for_each(|part| bytes.try_extend_from_slice(part)).is_ok() {
                 return self.write(&[IoSlice::new(&bytes)], plan.bytes, home, commit);
             }
@@ -213,14 +250,15 @@ impl Writer {
         let mut bufs = Vec::with_capacity(headers.len() + plan.slices.len());
         for (batch, header) in plan.batches.iter().zip(&headers) {
             bufs.push(IoSlice::new(header));
-            bufs.extend(plan.slices[batch.slices.clone()].iter().map(|slice| IoSlice::new(slice)));
+            let slices = plan.slices[batch.slices.clone()].iter();
+            bufs.extend(slices.map(|slice| IoSlice::new(slice.of(group))));
         }
         self.write(&bufs, plan.bytes, home, commit)
     }
 
-    /// Position below which the segment was durable just now; 0 if the one before was not.
-    fn durable_pos(&self, commit: &Commit) -> u64 {
-        let durable = commit.marks().1;
+    /// Position below which the segment was durable when all was up to `durable`; 0 if the one before
+    /// was not.
+    fn durable_pos(&self, durable: Mark) -> u64 {
         if durable.segment == self.active.base() { durable.position } else { 0 }
     }
 
@@ -241,7 +279,7 @@ impl Writer {
             first_us: home.clock.unix_us(),
             max_delta_ms: 0,
             epoch: self.epoch,
-            durable_pos: self.durable_pos(commit),
+            durable_pos: self.durable_pos(commit.marks().1),
             body_crc: checksum(salt, body),
         };
         let bytes = header.bytes();
@@ -311,7 +349,9 @@ impl Writer {
         home: &Home,
         commit: &Commit,
     ) -> Result<(), StoreError> {
-        self.make_room(self.extent.position + bytes, &home.options)?;
+        let end = self.extent.position + bytes;
+        self.make_room(end, &home.options)?;
+        self.zero_ahead(end, &home.options).map_err(|error| self.take_back(error, commit))?;
         match write_sectors_at(&*self.file, bufs, self.extent.position) {
             Ok(()) => Ok(()),
             Err(WriteError::Write(error)) => Err(self.take_back(error, commit)),
@@ -340,6 +380,26 @@ impl Writer {
         Ok(())
     }
 
+    /// Writes zeros ahead of what ends at `end`, into room that was reserved.
+    ///
+    /// A page that was reserved and never written costs the file system more than the bytes do, and
+    /// a sync has then to note that it was written; zeros that go ahead make one such page of many.
+    /// For the scan of a segment they are what is there anyway.
+    fn zero_ahead(&mut self, end: u64, options: &Options) -> io::Result<()> {
+        if end <= self.zeroed {
+            return Ok(());
+        }
+        let from = self.zeroed.max(self.extent.position);
+        let to = (from + options.zeros_ahead()).min(self.allocated);
+        // Of more than that, the pages are many in any case.
+        if end < to {
+            let zeros = &ZEROS[..(to - from) as usize];
+            write_all_at(&*self.file, &mut [IoSlice::new(zeros)], from)?;
+        }
+        self.zeroed = to.max(end);
+        Ok(())
+    }
+
     /// Cuts off what a failed write may have left. Durably, since otherwise a crash could leave
     /// pieces of it in what is written there next.
     fn take_back(&mut self, error: io::Error, commit: &Commit) -> StoreError {
@@ -350,7 +410,7 @@ impl Writer {
             .and_then(|()| if sabotaged("heal_sync") { Ok(()) } else { self.file.sync_data() });
         match cut {
             Ok(()) => {
-                self.allocated = position;
+                (self.allocated, self.zeroed) = (position, position);
                 error.into()
             }
             Err(again) => poisoned(commit, "taking back a failed write", &again),
@@ -374,6 +434,14 @@ impl Writer {
         self.begin_segment(self.extent.sequence, home, segments)
     }
 
+    /// Whether the file of the next segment may be made, because this one is half full and little was
+    /// appended to it since that was asked last.
+    pub(super) fn has_time(&mut self, options: &Options) -> bool {
+        let position = self.extent.position;
+        let appended = position - std::mem::replace(&mut self.asked_at, position);
+        position * 2 >= options.segment_bytes && appended * 4 < options.segment_bytes
+    }
+
     /// Begins a new segment at `base`, which is not below the end of the log.
     pub(super) fn begin_segment(
         &mut self,
@@ -385,10 +453,10 @@ impl Writer {
         let gaps = self.active.header.gaps;
         let gaps = if damaged { gaps.and_damaged(base - end) } else { gaps.and(end..base) };
         let before = Before { end, gaps, damaged };
-        let segment = create_segment(home, base, before, self.epoch)?;
+        let (segment, len) = create_segment(home, base, before, self.epoch)?;
         self.file = segment.file(&*home.fs)?;
         self.extent = segment.extent();
-        self.allocated = self.extent.position;
+        (self.allocated, self.zeroed, self.asked_at) = (len, len, self.extent.position);
         self.active = Arc::new(segment);
         segments.push(Arc::clone(&self.active));
         Ok(())
@@ -402,13 +470,13 @@ pub(super) struct Before {
     pub(super) damaged: bool,
 }
 
-/// Makes a segment file.
+/// Makes a segment file; also says how long it is.
 pub(super) fn create_segment(
     home: &Home,
     base: u64,
     before: Before,
     epoch: u32,
-) -> Result<Segment, StoreError> {
+) -> Result<(Segment, u64), StoreError> {
     let header = SegmentHeader {
         id: home.id,
         shard: home.shard as u32,
@@ -420,7 +488,7 @@ pub(super) fn create_segment(
         epoch,
         salt: home.entropy.next() as u32,
     };
-    Ok(Segment::create(&*home.fs, &home.dir, header)?)
+    Ok(Segment::create(&*home.fs, &home.dir, header, home.spare.take())?)
 }
 
 /// Poisons the log.
