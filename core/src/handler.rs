@@ -55,8 +55,8 @@ impl<R: HandlerResult, F: FnMut(&Message<'_>) -> R + Send> Handler for F {
             return receiver.handle(most, |message| run.call(self, message));
         }
         let inbox = Arc::clone(&receiver.inbox);
-        let polled = receiver.poll::<true>(most, |message| {
-            run.call(self, message) && inbox.state() != InboxState::Ended
+        let polled = receiver.poll::<true, false>(most, |block| {
+            run.call(self, &block.first()) && inbox.state() != InboxState::Ended
         });
         match polled {
             Ok(0) => Err(Next::Empty),

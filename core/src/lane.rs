@@ -28,7 +28,7 @@ use crate::config::Overflow;
 use crate::error::StoreFault;
 use crate::interest::{Interest, Scan};
 use crate::log::Log;
-use crate::message::{Context, Message, Record};
+use crate::message::{Context, Message, Record, written};
 use crate::prefetch;
 use crate::queue::{Gauge, Pushed, ReadQueue, WriteQueue, queue};
 use crate::ring;
@@ -38,12 +38,13 @@ use crate::sync::{
     spin_loop, yield_now,
 };
 use crate::tally::{Read, Written};
+use std::{mem::MaybeUninit, ptr, slice};
 
 /// Set in the cursor while the holder counts what expired before it.
 const COUNTING: u64 = 1 << 63;
 
 /// Messages that a reader takes before it gives their places back to the writer.
-const BLOCK: usize = if cfg!(slipring_loom) { 2 } else { 16 };
+pub(crate) const BLOCK: usize = if cfg!(slipring_loom) { 2 } else { 16 };
 
 /// Proof that the baton of shard `shard` is held. There is one per shard, inside what its baton
 /// guards.
@@ -762,29 +763,15 @@ impl Lane {
     /// at whatever is not an ordinary message, which [`next`](Self::next) then tells, as it does all
     /// of a small ring. Places are given back after every few messages and at the end, or with
     /// `EACH` before `f` is called, and then `released` is called. A message counts as taken when
-    /// `f` is called with it, also if `f` unwinds.
+    /// `f` is called with it, also if `f` unwinds. Those few are at most `FEW`; each call is with one,
+    /// or with `WHOLE`, and then without `EACH`, with all of them.
     #[inline(always)]
-    pub(crate) fn poll<const EACH: bool>(
-        &self,
-        reader: &mut Reader,
-        most: usize,
-        context: &Arc<Context>,
-        released: &mut impl FnMut(),
-        f: &mut impl FnMut(&Message<'_>) -> bool,
-    ) -> Polled {
-        self.poll_records::<EACH>(reader, most, released, &mut |record| {
-            f(&Message { record, context, lease: None })
-        })
-    }
-
-    /// The same with the records alone.
-    #[inline(always)]
-    pub(crate) fn poll_records<const EACH: bool>(
+    pub(crate) fn poll<const EACH: bool, const WHOLE: bool, const FEW: usize>(
         &self,
         reader: &mut Reader,
         most: usize,
         released: &mut impl FnMut(),
-        f: &mut impl FnMut(Record<'_>) -> bool,
+        f: &mut impl FnMut(&[Record<'_>]) -> bool,
     ) -> Polled {
         self.read_side(reader, |side| {
             let special = Polled { count: 0, is_all: false };
@@ -800,7 +787,7 @@ impl Lane {
             }
             let mut taking = Taking { lane: self, ring, released, count: 0, last: 0 };
             let mut left = most;
-            let mut addresses = [0; BLOCK];
+            let mut addresses = [MaybeUninit::uninit(); FEW];
             while left > 0 {
                 let span = match taking.ring.look(|| self.log.head()) {
                     ring::Look::Span(span) => span,
@@ -813,32 +800,41 @@ impl Lane {
                 let latest = if span.count == 1 { self.latest(pins, span.first) } else { None };
                 let count = match latest {
                     Some(address) => {
-                        addresses[0] = address;
+                        addresses[0].write(ptr::with_exposed_provenance(address));
                         1
                     }
                     None => self.find(span, left, &mut addresses),
                 };
-                let block = &addresses[..count];
+                // SAFETY: so many were found.
+                let block = unsafe { written(&addresses, count) };
                 let Some(&first) = block.first() else { break };
-                if !pins.hold(first) {
+                if !pins.hold(first as usize) {
                     // No record of the chunk before is in use.
                     pins.flush();
                     if self.hold_chunk(pins, span.first).is_none() {
                         break;
                     }
                 }
-                // What is done apart leaves the registers to `f`.
-                for (at, &address) in block.iter().enumerate() {
-                    taking.last = address;
-                    taking.count = if EACH { 1 } else { at + 1 };
-                    if EACH {
-                        taking.leave();
+                // SAFETY: the pins keep them.
+                let records = unsafe { Record::all_at(block) };
+                let is_next = |(s, record): (u64, &Record<'_>)| record.sequence_low() == s as u32;
+                debug_assert!((span.first..).zip(records).all(is_next));
+                if WHOLE {
+                    (taking.last, taking.count) = (block[count - 1] as usize, count);
+                    if !f(records) {
+                        return Polled { count: most - left + count, is_all: false };
                     }
-                    // SAFETY: the pins keep it.
-                    let record = unsafe { Record::at(address) };
-                    debug_assert_eq!(record.sequence_low(), span.first as u32 + at as u32);
-                    if !f(record) {
-                        return Polled { count: most - left + at + 1, is_all: false };
+                } else {
+                    // What is done apart leaves the registers to `f`.
+                    for (at, record) in records.iter().enumerate() {
+                        taking.last = record.address();
+                        taking.count = if EACH { 1 } else { at + 1 };
+                        if EACH {
+                            taking.leave();
+                        }
+                        if !f(slice::from_ref(record)) {
+                            return Polled { count: most - left + at + 1, is_all: false };
+                        }
                     }
                 }
                 taking.leave();
@@ -864,18 +860,23 @@ impl Lane {
     /// are in one chunk; none if the first has expired. Fetches the records behind those, whose
     /// turn it is next.
     #[inline(always)]
-    fn find(&self, span: Span, most: usize, addresses: &mut [usize; BLOCK]) -> usize {
+    fn find<const FEW: usize>(
+        &self,
+        span: Span,
+        most: usize,
+        addresses: &mut [MaybeUninit<*const u8>; FEW],
+    ) -> usize {
         let slots = self.log.slots(span.first);
         let slots = &slots[..slots.len().min(span.count as usize)];
-        let (block, next) = slots.split_at(slots.len().min(most).min(BLOCK));
+        let (block, next) = slots.split_at(slots.len().min(most).min(FEW));
         let (mut all, mut any) = (usize::MAX, 0);
         for (slot, found) in block.iter().zip(addresses.iter_mut()) {
             // SYNC slot-reused: pairs with LogWriter::append.
             let address = slot.load(Ordering::Acquire);
             (all, any) = (all & address, any | address);
-            *found = address;
+            found.write(ptr::with_exposed_provenance(address));
         }
-        for slot in next.iter().take(BLOCK) {
+        for slot in next.iter().take(FEW) {
             // Relaxed: a hint.
             prefetch::for_read(slot.load(Ordering::Relaxed));
         }
@@ -887,8 +888,10 @@ impl Lane {
         if any ^ all < CHUNK_BYTES {
             return block.len();
         }
-        let found = &addresses[..block.len()];
-        found.iter().take_while(|&address| (address ^ found[0]) < CHUNK_BYTES).count()
+        // SAFETY: written above.
+        let found = unsafe { written(addresses, block.len()) };
+        let is_there = |at: &*const u8| (*at as usize ^ found[0] as usize) < CHUNK_BYTES;
+        found.iter().take_while(|at| is_there(at)).count()
     }
 
     #[inline]

@@ -215,6 +215,7 @@ pub mod internals {
     pub use crate::kind::{ErrorKind, Kind};
     pub use crate::ledger::{Grant, Ledger, Position, Stale};
     pub use crate::log::{Log, LogWriter};
+    pub use crate::message::{Block, EXTENSION_MASK, HAS_ATTRIBUTES, HAS_ID, HAS_KEY};
     #[cfg(slipring_loom)]
     pub use crate::model::*;
     pub use crate::recent::RECENT_CHANGES;

@@ -25,6 +25,7 @@ use crate::message_id::MessageId;
 use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, PlainArc, watched};
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::ptr;
 use std::time::Duration;
 
@@ -33,10 +34,14 @@ const _: () = assert!(cfg!(target_endian = "little"), "records are little-endian
 /// Bytes of a record before its extension.
 pub(crate) const RECORD_HEADER: usize = 32;
 
-pub(crate) const HAS_KEY: u32 = 1 << 24;
-pub(crate) const HAS_ID: u32 = 1 << 25;
-pub(crate) const HAS_ATTRIBUTES: u32 = 1 << 26;
-pub(crate) const EXTENSION_MASK: u32 = (1 << 24) - 1;
+/// In a record's flags: it has a key.
+pub const HAS_KEY: u32 = 1 << 24;
+/// In a record's flags: it has an id of its own.
+pub const HAS_ID: u32 = 1 << 25;
+/// In a record's flags: it has attributes.
+pub const HAS_ATTRIBUTES: u32 = 1 << 26;
+/// Beside a record's flags: the length of the extension, in units of 8 bytes.
+pub const EXTENSION_MASK: u32 = (1 << 24) - 1;
 
 /// A message on its way in: everything is borrowed, so a refused publish takes nothing away.
 ///
@@ -382,6 +387,7 @@ pub(crate) unsafe fn stamp(at: *mut u8, place: Place) {
 
 /// A record in chunk memory, for as long as `'a` keeps the chunk.
 #[derive(Clone, Copy)]
+#[repr(transparent)]
 pub(crate) struct Record<'a> {
     at: *const u8,
     keeps: PhantomData<&'a [u8]>,
@@ -395,6 +401,16 @@ impl<'a> Record<'a> {
     #[inline]
     pub(crate) unsafe fn at(address: usize) -> Self {
         Self { at: ptr::with_exposed_provenance(address), keeps: PhantomData }
+    }
+
+    /// The records at these addresses.
+    ///
+    /// # Safety
+    /// As for [`at`](Self::at), for each.
+    #[inline]
+    pub(crate) unsafe fn all_at(addresses: &[*const u8]) -> &[Self] {
+        // SAFETY: a record is its address; passed on.
+        unsafe { std::slice::from_raw_parts(addresses.as_ptr().cast(), addresses.len()) }
     }
 
     #[inline]
@@ -496,6 +512,17 @@ impl<'a> Record<'a> {
     }
 }
 
+/// The first `count` of these addresses.
+///
+/// # Safety
+/// They have been written.
+#[inline(always)]
+pub(crate) unsafe fn written(addresses: &[MaybeUninit<*const u8>], count: usize) -> &[*const u8] {
+    let first = addresses[..count].as_ptr().cast();
+    // SAFETY: the caller answers for what is in them.
+    unsafe { std::slice::from_raw_parts(first, count) }
+}
+
 impl fmt::Debug for Record<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Record(partition {}, offset {})", self.partition(), self.offset())
@@ -595,6 +622,23 @@ impl<'a> Message<'a> {
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.record.payload()
+    }
+
+    /// Where it lies: 32 bytes that say how what is behind them is laid out, for bindings.
+    #[doc(hidden)]
+    #[inline]
+    pub fn record(&self) -> *const u8 {
+        self.record.at
+    }
+
+    /// Another message of the same delivery, by where it [lies](Self::record).
+    ///
+    /// # Safety
+    /// `record` came with this, in a [`Block`], and is as valid.
+    #[doc(hidden)]
+    #[inline]
+    pub unsafe fn another(&self, record: *const u8) -> Self {
+        Self { record: Record { at: record, keeps: PhantomData }, ..*self }
     }
 
     /// The name of the topic it was published to.
@@ -712,6 +756,39 @@ impl<'a> Message<'a> {
     pub fn modify_ack_deadline(&self, by: Duration) -> Result<(), AckError> {
         let (settle, id) = self.settle()?;
         settle.extend(id, by)
+    }
+}
+
+/// Some messages of one delivery, for bindings: what they have in common, and where each lies.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct Block<'a> {
+    /// At least one.
+    pub(crate) records: &'a [Record<'a>],
+    pub(crate) context: &'a Arc<Context>,
+    pub(crate) lease: Option<&'a Leased>,
+}
+
+impl<'a> Block<'a> {
+    /// The most messages there can be.
+    pub const MOST: usize = if cfg!(slipring_loom) { 2 } else { 64 };
+
+    #[inline(always)]
+    pub(crate) fn of(message: &'a Message<'_>) -> Self {
+        let Message { ref record, context, lease } = *message;
+        Self { records: std::slice::from_ref(record), context, lease }
+    }
+
+    /// The first message.
+    #[inline(always)]
+    pub fn first(&self) -> Message<'a> {
+        Message { record: self.records[0], context: self.context, lease: self.lease }
+    }
+
+    /// Where the messages lie.
+    #[inline(always)]
+    pub fn records(&self) -> impl ExactSizeIterator<Item = *const u8> + use<'a> {
+        self.records.iter().map(|record| record.at)
     }
 }
 

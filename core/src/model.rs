@@ -16,7 +16,7 @@ use crate::error::PublishError;
 use crate::handled::Handled;
 use crate::inbox::{Inbox, InboxState, Queue};
 use crate::interest::{Interest, Scan};
-use crate::lane::{Lane, Look, Next, Reader, Replay};
+use crate::lane::{BLOCK, Lane, Look, Next, Reader, Replay};
 use crate::lease::{AckId, Settle};
 use crate::log::Log;
 use crate::message::{self, Context, NewMessage, PartitionEntry, Record};
@@ -299,11 +299,11 @@ impl Consumer {
 
     /// What there is, as a handler's poll has it: the messages are read in place.
     pub fn poll(&mut self) -> Vec<u64> {
-        let Self { inbox, reader, context } = self;
+        let Self { inbox, reader, .. } = self;
         let mut offsets = Vec::new();
         if let Some(lane) = inbox.lane(0) {
-            lane.poll::<true>(reader, usize::MAX, context, &mut || (), &mut |message| {
-                offsets.push(read(message.record.address()));
+            lane.poll::<true, false, BLOCK>(reader, usize::MAX, &mut || (), &mut |records| {
+                offsets.extend(records.iter().map(|record| read(record.address())));
                 true
             });
         }

@@ -6,9 +6,9 @@ use crate::config::Overflow;
 use crate::error::RecvError;
 use crate::handled::Handled;
 use crate::inbox::{Inbox, InboxState};
-use crate::lane::{Lane, Look, Next, Polled, Reader};
+use crate::lane::{BLOCK, Lane, Look, Next, Polled, Reader};
 use crate::lease::{AckId, Settle};
-use crate::message::Message;
+use crate::message::{Block, Message, Record};
 use crate::publisher::Engine;
 use crate::sync::Arc;
 use std::time::Duration;
@@ -292,12 +292,13 @@ impl Receiver {
 
     /// Takes up to `most` messages that are queued and calls `f` with each, in place, until it says
     /// to stop. Ends early before a loss, which the next call then reports.
-    /// With `EACH`, the place of a message is free as soon as `f` has it.
+    /// With `EACH`, the place of a message is free as soon as `f` has it. With `WHOLE`, `f` gets
+    /// several at once where they are of one delivery.
     #[inline]
-    pub(crate) fn poll<const EACH: bool>(
+    pub(crate) fn poll<const EACH: bool, const WHOLE: bool>(
         &mut self,
         most: usize,
-        mut f: impl FnMut(&Message<'_>) -> bool,
+        mut f: impl FnMut(&Block<'_>) -> bool,
     ) -> Result<usize, RecvError> {
         if self.untold > 0 {
             if let Some(lost) = self.take_untold() {
@@ -310,8 +311,8 @@ impl Receiver {
         for _ in 0..self.engine.shards.len() {
             self.pass_turn();
             while going_on && count < most {
-                let polled = self.poll_ring::<EACH>(most - count, |message| {
-                    going_on = f(message);
+                let polled = self.poll_ring::<EACH, WHOLE>(most - count, |block| {
+                    going_on = f(block);
                     going_on
                 });
                 count += polled.count;
@@ -324,7 +325,7 @@ impl Receiver {
                         self.done_with_older();
                         self.release();
                         count += 1;
-                        going_on = f(&self.message(address));
+                        going_on = f(&Block::of(&self.message(address)));
                     }
                     Next::Lagged(lost) if count == 0 => return Err(RecvError::Lagged(lost)),
                     Next::Lagged(lost) => {
@@ -379,7 +380,8 @@ impl Receiver {
             return 0;
         }
         let context = &engine.context;
-        let polled = lane.poll_records::<true>(reader, most, &mut || (), &mut |record| {
+        let polled = lane.poll::<true, false, BLOCK>(reader, most, &mut || (), &mut |records| {
+            let &[record] = records else { return false };
             acked.take_of_run(record);
             let succeeded = handle(&Message { record, context, lease: acked.last() });
             if succeeded {
@@ -394,7 +396,7 @@ impl Receiver {
     fn poll_acked(
         &mut self,
         most: usize,
-        mut f: impl FnMut(&Message<'_>) -> bool,
+        mut f: impl FnMut(&Block<'_>) -> bool,
     ) -> Result<usize, RecvError> {
         let mut count = 0;
         while count < most {
@@ -403,7 +405,7 @@ impl Receiver {
             match self.next_specially() {
                 Next::Record(address) => {
                     count += 1;
-                    if !f(&self.message(address)) || self.took_suspect() {
+                    if !f(&Block::of(&self.message(address))) || self.took_suspect() {
                         break;
                     }
                 }
@@ -420,10 +422,10 @@ impl Receiver {
     }
 
     #[inline(always)]
-    fn poll_ring<const EACH: bool>(
+    fn poll_ring<const EACH: bool, const WHOLE: bool>(
         &mut self,
         most: usize,
-        mut f: impl FnMut(&Message<'_>) -> bool,
+        mut f: impl FnMut(&Block<'_>) -> bool,
     ) -> Polled {
         let Self { inbox, engine, reader, turn, .. } = self;
         let Some(lane) = inbox.lane(*turn) else { return Polled { count: 0, is_all: true } };
@@ -433,7 +435,13 @@ impl Receiver {
                 inbox.space.wake();
             }
         };
-        lane.poll::<EACH>(reader, most, &engine.context, &mut released, &mut f)
+        let context = &engine.context;
+        let mut f = |records: &[Record<'_>]| f(&Block { records, context, lease: None });
+        if WHOLE {
+            lane.poll::<EACH, true, { Block::MOST }>(reader, most, &mut released, &mut f)
+        } else {
+            lane.poll::<EACH, false, BLOCK>(reader, most, &mut released, &mut f)
+        }
     }
 }
 

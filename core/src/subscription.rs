@@ -11,7 +11,7 @@ use crate::inbox::{Inbox, InboxState};
 use crate::interest::{is_inside_filter, outside_filters};
 use crate::lane::Next;
 use crate::lease::AckId;
-use crate::message::{Message, OwnedMessage};
+use crate::message::{Block, Message, OwnedMessage};
 use crate::receiver::Receiver;
 use crate::sync::{Arc, current_thread};
 use crate::wait::Waiter;
@@ -235,13 +235,36 @@ impl Subscription {
         most: usize,
         mut f: impl FnMut(&Message<'_>),
     ) -> Result<usize, RecvError> {
+        self.poll_each::<false>(most, |block| f(&block.first()))
+    }
+
+    /// The same with several messages in a call. All of them count as taken when `f` is called.
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    #[doc(hidden)]
+    #[inline]
+    pub fn poll_blocks(
+        &mut self,
+        most: usize,
+        f: impl FnMut(&Block<'_>),
+    ) -> Result<usize, RecvError> {
+        self.poll_each::<true>(most, f)
+    }
+
+    #[inline(always)]
+    fn poll_each<const WHOLE: bool>(
+        &mut self,
+        most: usize,
+        mut f: impl FnMut(&Block<'_>),
+    ) -> Result<usize, RecvError> {
         self.check()?;
         if most == 0 {
             return Ok(0);
         }
         let state = self.receiver.inbox.state();
-        let polled = self.receiver.poll::<false>(most, |message| {
-            f(message);
+        let polled = self.receiver.poll::<false, WHOLE>(most, |block| {
+            f(block);
             true
         });
         let count = polled.inspect_err(|_| self.settle_event())?;
