@@ -138,6 +138,34 @@ impl<M: AsMessage> Messages for &[M] {
     }
 }
 
+/// Messages that are payloads and nothing else, of which none is longer than `longest`: looking at each
+/// has been done.
+pub(crate) struct Payloads<'a, M> {
+    pub(crate) messages: &'a [M],
+    pub(crate) longest: usize,
+}
+
+impl<M: AsMessage> Messages for Payloads<'_, M> {
+    fn get(&self, at: usize) -> NewMessage<'_> {
+        self.messages[at].as_message()
+    }
+
+    fn check(&self, limits: &Limits) -> Result<(), InvalidMessage> {
+        if self.longest <= limits.payload_bytes { Ok(()) } else { self.messages.check(limits) }
+    }
+
+    unsafe fn write(
+        &self,
+        of: (usize, usize),
+        room: (*mut u8, usize),
+        place: Place,
+        slots: &[AtomicUsize],
+    ) -> (usize, *mut u8) {
+        // SAFETY: passed on.
+        unsafe { self.messages.write(of, room, place, slots) }
+    }
+}
+
 /// Messages to be published in order, or some of them.
 #[derive(Clone, Copy)]
 pub(crate) struct Batch<'a> {
@@ -150,6 +178,11 @@ impl<'a> Batch<'a> {
     #[inline]
     pub(crate) fn of<M: AsMessage>(messages: &'a &[M]) -> Self {
         Self { messages, first: 0, end: messages.len() }
+    }
+
+    #[inline]
+    pub(crate) fn of_payloads<M: AsMessage>(payloads: &'a Payloads<'_, M>) -> Self {
+        Self { messages: payloads, first: 0, end: payloads.messages.len() }
     }
 
     #[inline]

@@ -2,7 +2,7 @@
 
 use crate::alarm::Alarms;
 use crate::around::AroundWaits;
-use crate::batch::{AsMessage, Batch};
+use crate::batch::{AsMessage, Batch, Payloads};
 use crate::chunk::{Claim, Pool};
 use crate::clock::Clock;
 use crate::config::{Limits, Overflow};
@@ -366,6 +366,22 @@ impl Topic {
         messages: &[M],
     ) -> Result<BatchReceipt, BatchError> {
         self.batch(Batch::of(&messages), Patience::None)
+    }
+
+    /// The same, for bindings, with messages that are payloads and nothing else, of which none is longer
+    /// than `longest`; waits only if `waits`.
+    ///
+    /// # Errors
+    /// As those.
+    #[doc(hidden)]
+    pub fn publish_payloads<M: AsMessage>(
+        &self,
+        messages: &[M],
+        longest: usize,
+        waits: bool,
+    ) -> Result<BatchReceipt, BatchError> {
+        let patience = if waits { Patience::Until(Limit::NONE) } else { Patience::None };
+        self.batch(Batch::of_payloads(&Payloads { messages, longest }), patience)
     }
 
     /// Space for a payload of `bytes` bytes, to be written in place and then
