@@ -9,7 +9,8 @@
 //     slipring_broker_subscribe(broker, SLIPRING_TEXT("sports/" "**"), NULL, &scores);
 //     slipring_broker_publish(broker, SLIPRING_TEXT("sports/cricket"), SLIPRING_BYTES("four!"), NULL);
 //     if (slipring_subscription_recv(scores, &message) == SLIPRING_OK)
-//         printf("%.*s\n", (int)message.payload_len, (const char *)message.payload);
+//         printf("%.*s\n", (int)slipring_message_payload_len(&message),
+//                (const char *)slipring_message_payload(&message));
 //     slipring_subscription_free(&scores);
 //     slipring_broker_free(&broker);
 //
@@ -413,6 +414,30 @@ typedef int32_t slipring_handled;
 #endif // __STDC_VERSION__ >= 202311L
 #endif // __cplusplus
 
+// What the `meta` of a `slipring_record` says.
+enum slipring_record_meta
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+    // These bits are the length of the extension, in units of 8 bytes.
+    SLIPRING_RECORD_EXTENSION = 16777215,
+    // The extension has a key: 16 bits of length, little-endian, and text. The first part.
+    SLIPRING_RECORD_KEY = 16777216,
+    // It has an id: the same. Behind the key.
+    SLIPRING_RECORD_ID = 33554432,
+    // It has attributes: 16 bits of how many, and for each 16 bits of its name's length, 16 of its
+    // value's, and both texts. Behind the id.
+    SLIPRING_RECORD_ATTRIBUTES = 67108864,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum slipring_record_meta slipring_record_meta;
+#else
+typedef uint32_t slipring_record_meta;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
 // Settles messages of one subscription by their ack ids. Usable from all threads at once. It does
 // not keep the subscription. Free it with `slipring_acker_free`.
 typedef struct slipring_acker slipring_acker;
@@ -424,6 +449,11 @@ typedef struct slipring_broker slipring_broker;
 // A subscription whose messages go to a handler. Usable from all threads at once; it ends once,
 // with `slipring_handler_subscription_free` or `slipring_handler_subscription_detach`.
 typedef struct slipring_handler_subscription slipring_handler_subscription;
+
+// What a thread that polls several subscriptions in turn does between the rounds: one that looks all
+// the time slows down who publishes, and one that looks rarely is late. One call at a time may use
+// it, and another gets EBUSY. Free it with `slipring_idle_free`.
+typedef struct slipring_idle slipring_idle;
 
 // A message that was kept: it outlives the subscription and the broker. Usable from all threads at
 // once. Free it with `slipring_kept_free`.
@@ -550,33 +580,32 @@ typedef struct slipring_text_view {
     size_t len;
 } slipring_text_view;
 
-// A message where it lies: reading it copies nothing. Valid as long as the function says that it
-// came from; `slipring_message_keep` makes it outlive that. It will not grow, so that arrays of it
-// can cross. Other threads may read it meanwhile.
-typedef struct slipring_message {
-    // The payload; never NULL.
-    const uint8_t *payload;
-    // Bytes of the payload.
-    size_t payload_len;
-    // Name of the topic.
-    struct slipring_text_view topic;
-    // The ordering key; `data` is NULL if it has none.
-    struct slipring_text_view key;
-    // Position in the partition, from 0.
+// How a message lies in memory, and in the files of a directory: this, the extension (key, id and
+// attributes), and the payload. For the functions that read a message; laid out for ever.
+typedef struct slipring_record {
+    // Position in the partition.
     uint64_t offset;
     // When it was published: microseconds since the Unix epoch.
     uint64_t published_us;
-    // Number of the partition, unique in the broker.
+    // Number of the partition.
     uint32_t partition;
-    // How many attributes it has.
-    uint32_t attributes_len;
-    // Which delivery of the message to this subscription this is, from 1. Always 1 where messages
-    // are delivered at most once.
-    uint32_t attempt;
-    // Not used: 0.
-    uint32_t reserved;
-    // For the library. A copy of this struct is as good as the struct, and lives as long.
-    const void *internal;
+    // For the library.
+    uint32_t sequence_low;
+    // Bytes of the payload.
+    uint32_t payload_len;
+    // The `slipring_record_meta`.
+    uint32_t meta;
+} slipring_record;
+
+// A message where it lies: reading it, with the `slipring_message_` functions, copies nothing. Valid
+// as long as the function says that it came from; `slipring_message_keep` makes it outlive that. A
+// copy of this struct is as good as the struct, and lives as long. It will not grow, so that arrays of
+// it can cross. Other threads may read it meanwhile.
+typedef struct slipring_message {
+    // Where it lies.
+    const struct slipring_record *record;
+    // How it was delivered; for the library.
+    const void *delivery;
 } slipring_message;
 
 // Says whether a message is wanted: not 0 for yes.
@@ -765,11 +794,13 @@ typedef struct slipring_batch_receipt {
     uint16_t duplicates;
 } slipring_batch_receipt;
 
-// Is called with a message, which is valid until it returns.
+// Is called with an array of messages, at least one, which are valid until it returns.
 //
 // A function that is called by the library must return: it must not `longjmp`, end its thread or
 // let a C++ exception out.
-typedef void (*slipring_message_fn)(void *user, const struct slipring_message *message);
+typedef void (*slipring_messages_fn)(void *user,
+                                     const struct slipring_message *messages,
+                                     size_t count);
 
 // Names one delivery of one message to one subscription: by it, and a `slipring_acker`, the message
 // can be settled from anywhere. A value: it may be copied, compared byte by byte and stored. It
@@ -1189,15 +1220,15 @@ slipring_status slipring_subscription_try_recv_batch(struct slipring_subscriptio
                                                      size_t *count);
 
 // Calls `function` with up to `most` messages that are queued now, in place and without waiting,
-// and sets `*count`, which may be NULL, to how many. The fastest way to receive. Each message is
-// valid until the function returns.
+// and sets `*count`, which may be NULL, to how many. The fastest way to receive. Each call is with
+// some of them, in order, which are valid until it returns.
 //
 // The function may call the broker, and free this subscription; a call that receives from it gets
 // EBUSY. EMPTY if nothing is queued. Errors: as `slipring_subscription_recv`; a loss behind the
 // first message is told by the next call.
 slipring_status slipring_subscription_poll(struct slipring_subscription *subscription,
                                            size_t most,
-                                           slipring_message_fn function,
+                                           slipring_messages_fn function,
                                            void *user,
                                            size_t *count);
 
@@ -1219,6 +1250,26 @@ slipring_status slipring_subscription_seek(struct slipring_subscription *subscri
 // event loops. Level-triggered; do not read from it or close it. It stays the same, and valid as
 // long as the subscription. Errors: EINVAL, EBUSY, ESYSTEM. Does not wait.
 slipring_status slipring_subscription_event_fd(struct slipring_subscription *subscription, int *fd);
+
+// A waiter that has found nothing yet. `wait` is a `slipring_wait_strategy`; it never parks, since it
+// does not know what to be woken by. Errors: EINVAL, ERANGE. Does not wait.
+slipring_status slipring_idle_new(uint32_t wait,
+                                  struct slipring_idle **idle);
+
+// A round has found `count` messages: pauses if that was none, for as long as that has lately been
+// worth it, which is microseconds. Errors: EINVAL, EBUSY.
+slipring_status slipring_idle_rest(struct slipring_idle *idle, size_t count);
+
+// Frees it and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.
+void slipring_idle_free(struct slipring_idle **idle);
+
+// The name of its topic; it lives as long as the message. `data` is NULL if `message` is NULL. Does
+// not wait.
+struct slipring_text_view slipring_message_topic(const struct slipring_message *message);
+
+// Which delivery of the message to this subscription this is, from 1. Always 1 where messages are
+// delivered at most once. 0 if `message` is NULL. Does not wait.
+uint32_t slipring_message_attempt(const struct slipring_message *message);
 
 // The value of the attribute `key`; it lives as long as the message. SLIPRING_EMPTY if it has
 // none. Errors: EINVAL, EUTF8. Does not wait.
@@ -1548,5 +1599,59 @@ const char *slipring_version_str(void);
 #ifdef __cplusplus
 }  // extern "C"
 #endif  // __cplusplus
+
+// What follows is inline; `message` is one that was received, and not NULL. The library exports these
+// functions as well, for languages that read no headers, and takes a NULL there for an empty message.
+
+#ifdef __cplusplus
+#define SLIPRING_INLINE inline
+#define SLIPRING_CAST_(type, pointer) reinterpret_cast<type>(pointer)
+extern "C" {
+#else
+#define SLIPRING_INLINE static inline
+#define SLIPRING_CAST_(type, pointer) ((type)(pointer))
+#endif
+
+// The payload; never NULL. It lives as long as the message.
+SLIPRING_INLINE const uint8_t *slipring_message_payload(const slipring_message *message) {
+    const slipring_record *record = message->record;
+    const size_t skip = 8u * (record->meta & SLIPRING_RECORD_EXTENSION);
+    return SLIPRING_CAST_(const uint8_t *, record + 1) + skip;
+}
+
+// Bytes of the payload.
+SLIPRING_INLINE size_t slipring_message_payload_len(const slipring_message *message) {
+    return message->record->payload_len;
+}
+
+// The ordering key; `data` is NULL if it has none. It lives as long as the message.
+SLIPRING_INLINE slipring_text_view slipring_message_key(const slipring_message *message) {
+    const uint8_t *extension = SLIPRING_CAST_(const uint8_t *, message->record + 1);
+    slipring_text_view key = {NULL, 0};
+    if (message->record->meta & SLIPRING_RECORD_KEY) {
+        key.data = SLIPRING_CAST_(const char *, extension + 2);
+        key.len = extension[0] + 256u * extension[1];
+    }
+    return key;
+}
+
+// Position in the partition, from 0.
+SLIPRING_INLINE uint64_t slipring_message_offset(const slipring_message *message) {
+    return message->record->offset;
+}
+
+// When it was published: microseconds since the Unix epoch.
+SLIPRING_INLINE uint64_t slipring_message_published_us(const slipring_message *message) {
+    return message->record->published_us;
+}
+
+// Number of the partition, unique in the broker.
+SLIPRING_INLINE uint32_t slipring_message_partition(const slipring_message *message) {
+    return message->record->partition;
+}
+
+#ifdef __cplusplus
+} // extern "C"
+#endif
 
 #endif  /* SLIPRING_H */

@@ -508,21 +508,25 @@ class Message {
   public:
     explicit Message(const slipring_message &raw) noexcept : raw_(raw) {}
 
-    Bytes payload() const noexcept { return Bytes(raw_.payload, raw_.payload_len); }
-    std::string_view topic() const noexcept { return detail::text(raw_.topic); }
+    Bytes payload() const noexcept {
+        return Bytes(slipring_message_payload(&raw_), slipring_message_payload_len(&raw_));
+    }
+    std::string_view topic() const noexcept { return detail::text(slipring_message_topic(&raw_)); }
     // The ordering key, if it has one.
     std::optional<std::string_view> key() const noexcept {
-        if (raw_.key.data == nullptr)
+        slipring_text_view key = slipring_message_key(&raw_);
+        if (key.data == nullptr)
             return std::nullopt;
-        return detail::text(raw_.key);
+        return detail::text(key);
     }
     // Position in the partition, from 0.
-    std::uint64_t offset() const noexcept { return raw_.offset; }
+    std::uint64_t offset() const noexcept { return slipring_message_offset(&raw_); }
     // Number of the partition, unique in the broker.
-    std::uint32_t partition() const noexcept { return raw_.partition; }
+    std::uint32_t partition() const noexcept { return slipring_message_partition(&raw_); }
     // When it was published, to the microsecond.
     std::chrono::system_clock::time_point published() const noexcept {
-        auto since = std::chrono::microseconds(static_cast<std::int64_t>(raw_.published_us));
+        auto us = static_cast<std::int64_t>(slipring_message_published_us(&raw_));
+        auto since = std::chrono::microseconds(us);
         return std::chrono::system_clock::time_point(
             std::chrono::duration_cast<std::chrono::system_clock::duration>(since));
     }
@@ -537,7 +541,9 @@ class Message {
 
     // All attributes, in the order in which they were published.
     std::vector<Attribute> attributes() const {
-        std::vector<Attribute> attributes(raw_.attributes_len);
+        std::size_t count = 0;
+        slipring_message_attributes(&raw_, nullptr, 0, &count);
+        std::vector<Attribute> attributes(count);
         auto *raw = reinterpret_cast<slipring_attribute *>(attributes.data());
         slipring_message_attributes(&raw_, raw, attributes.size(), nullptr);
         return attributes;
@@ -551,7 +557,7 @@ class Message {
 
     // Which delivery of the message to this subscription this is, from 1. Always 1 where messages
     // are delivered at most once.
-    std::uint32_t attempt() const noexcept { return raw_.attempt; }
+    std::uint32_t attempt() const noexcept { return slipring_message_attempt(&raw_); }
 
     // The following settle a message that was received, or kept, from a subscription that delivers
     // at least once, from any thread; what a handler has got is settled by what that returns. They
@@ -600,6 +606,11 @@ static_assert(sizeof(Message) == sizeof(slipring_message) && std::is_standard_la
               "arrays of these cross as arrays of those");
 
 namespace detail {
+// Where there is no message.
+inline slipring_message no_message() noexcept {
+    static const slipring_record record = {0, 0, 0, 0, 0, 0};
+    return slipring_message{&record, nullptr};
+}
 inline const slipring_message *raw(Span<const Message> messages) noexcept {
     return reinterpret_cast<const slipring_message *>(messages.data());
 }
@@ -651,7 +662,7 @@ class OwnedMessage {
   public:
     // The message; valid as long as this is, also when this is moved.
     Message message() const noexcept {
-        slipring_message raw = {};
+        slipring_message raw = detail::no_message();
         slipring_kept_message(handle_.get(), &raw);
         return Message(raw);
     }
@@ -1466,7 +1477,7 @@ class [[nodiscard]] Received : public detail::Outcome {
 
   private:
     friend class Subscription;
-    Message message_{slipring_message()};
+    Message message_{detail::no_message()};
 };
 
 // What receiving several gave: messages, or the reason why there are none.
@@ -1539,6 +1550,29 @@ class Polled : public detail::Outcome {
   private:
     friend class Subscription;
     std::size_t size_ = 0;
+};
+
+// What a thread does between rounds in which it polls several subscriptions: one that looks all the
+// time slows down who publishes, and one that looks rarely is late. It never parks.
+//
+//     slipring::Idle idle;
+//     for (;;) {
+//         std::size_t found = 0;
+//         for (auto &subscription : subscriptions)
+//             found += subscription.poll(64, use).size();
+//         idle.rest(found);
+//     }
+class Idle {
+  public:
+    explicit Idle(Wait wait = Wait::adaptive) noexcept {
+        slipring_idle_new(static_cast<std::uint32_t>(wait), handle_.out());
+    }
+
+    // A round has found `count` messages: pauses for microseconds if that was none.
+    void rest(std::size_t count) noexcept { slipring_idle_rest(handle_.get(), count); }
+
+  private:
+    detail::Handle<slipring_idle, slipring_idle_free> handle_;
 };
 
 #ifdef SLIPRING_COROUTINES
@@ -1685,7 +1719,8 @@ class Subscription {
         Polling<F> polling{function};
         Polled polled;
         until_not_lagged(polled, [&](slipring_subscription *raw) {
-            return slipring_subscription_poll(raw, most, &Polling<F>::one, &polling, &polled.size_);
+            return slipring_subscription_poll(raw, most, &Polling<F>::some, &polling,
+                                              &polled.size_);
         });
 #ifndef SLIPRING_NO_EXCEPTIONS
         if (polling.thrown)
@@ -1865,15 +1900,17 @@ class Subscription {
         std::exception_ptr thrown = nullptr;
 #endif
 
-        static void one(void *user, const slipring_message *message) noexcept {
+        static void some(void *user, const slipring_message *messages,
+                         std::size_t count) noexcept {
             auto &polling = *static_cast<Polling *>(user);
-            detail::contained([&] { polling.function(Message(*message)); },
-                              [&](const char *) {
+            for (std::size_t i = 0; i < count; ++i)
+                detail::contained([&] { polling.function(Message(messages[i])); },
+                                  [&](const char *) {
 #ifndef SLIPRING_NO_EXCEPTIONS
-                                  if (!polling.thrown)
-                                      polling.thrown = std::current_exception();
+                                      if (!polling.thrown)
+                                          polling.thrown = std::current_exception();
 #endif
-                              });
+                                  });
         }
     };
 

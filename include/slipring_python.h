@@ -31,7 +31,7 @@
 // The layout of `slipring_python`.
 #define SLIPRING_PYTHON_ABI 1
 // How many functions this header knows. A library that has fewer is refused.
-#define SLIPRING_PYTHON_FUNCTIONS 91
+#define SLIPRING_PYTHON_FUNCTIONS 96
 
 // The functions of slipring.h, in an order that never changes; new ones come last.
 typedef struct slipring_functions {
@@ -126,6 +126,11 @@ typedef struct slipring_functions {
     __typeof__(&slipring_broker_flush) broker_flush;
     __typeof__(&slipring_broker_set_retention) broker_set_retention;
     __typeof__(&slipring_broker_set_dedup_window) broker_set_dedup_window;
+    __typeof__(&slipring_message_topic) message_topic;
+    __typeof__(&slipring_message_attempt) message_attempt;
+    __typeof__(&slipring_idle_new) idle_new;
+    __typeof__(&slipring_idle_rest) idle_rest;
+    __typeof__(&slipring_idle_free) idle_free;
 } slipring_functions;
 
 // What the capsule points to.
@@ -251,5 +256,10 @@ static inline const slipring_broker *slipring_python_import(PyObject *capsule) {
 #define slipring_broker_flush (slipring_python_api->functions->broker_flush)
 #define slipring_broker_set_retention (slipring_python_api->functions->broker_set_retention)
 #define slipring_broker_set_dedup_window (slipring_python_api->functions->broker_set_dedup_window)
+#define slipring_message_topic (slipring_python_api->functions->message_topic)
+#define slipring_message_attempt (slipring_python_api->functions->message_attempt)
+#define slipring_idle_new (slipring_python_api->functions->idle_new)
+#define slipring_idle_rest (slipring_python_api->functions->idle_rest)
+#define slipring_idle_free (slipring_python_api->functions->idle_free)
 
 #endif // SLIPRING_PYTHON_H

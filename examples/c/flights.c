@@ -78,17 +78,18 @@ static void row_begin(Row *row, const char *name) {
 }
 
 static void row_got(Row *row, const slipring_message *message) {
+    const uint64_t published_us = slipring_message_published_us(message);
     pthread_mutex_lock(&row->lock);
     row->delivered++;
     row->last_us = now_us(CLOCK_REALTIME);
-    if (message->published_us >= row->since_us) {
+    if (published_us >= row->since_us) {
         if (row->latencies == row->room) {
             row->room = row->room > 0 ? row->room * 2 : 1024;
             row->latencies_us = (uint64_t *)allocated(
                 realloc(row->latencies_us, row->room * sizeof *row->latencies_us));
         }
         row->latencies_us[row->latencies++] =
-            row->last_us > message->published_us ? row->last_us - message->published_us : 0;
+            row->last_us > published_us ? row->last_us - published_us : 0;
     }
     pthread_mutex_unlock(&row->lock);
 }
@@ -273,13 +274,14 @@ static int32_t expect_on_time(void *user, const slipring_message *message) {
     json in;
     json_slice name, value;
     int first = 1, more;
-    char *copy = (char *)allocated(malloc(message->payload_len + 1));
+    const size_t len = slipring_message_payload_len(message);
+    char *copy = (char *)allocated(malloc(len + 1));
     long delay = 0;
     row_got((Row *)user, message);
-    memcpy(copy, message->payload, message->payload_len);
-    copy[message->payload_len] = '\0';
+    memcpy(copy, slipring_message_payload(message), len);
+    copy[len] = '\0';
     in.at = copy;
-    in.end = copy + message->payload_len;
+    in.end = copy + len;
     while ((more = json_member(&in, &name, &first)) > 0 && json_value(&in, &value))
         if (is(name, "delay") && !is(value, "null"))
             delay = strtol(value.data, NULL, 10);
@@ -317,7 +319,11 @@ static void *receive_all(void *user) {
     return NULL;
 }
 
-static void show(void *user, const slipring_message *message) { row_got((Row *)user, message); }
+static void show(void *user, const slipring_message *messages, size_t count) {
+    size_t i;
+    for (i = 0; i < count; i++)
+        row_got((Row *)user, &messages[i]);
+}
 
 /* Takes what is queued once in a period, as a board of departures would that is drawn anew: what
    has not been shown by then and does not fit is of no interest any more. */

@@ -67,14 +67,20 @@ typedef struct {
 } Viewer;
 
 /* Reads the frame where the camera has written it. */
-static void look(void *user, const slipring_message *message) {
-    Viewer *self = (Viewer *)user;
-    int x, y, same = message->payload_len == WIDTH * HEIGHT;
+static void look_at(Viewer *self, const slipring_message *message) {
+    const uint8_t *frame = slipring_message_payload(message);
+    int x, y, same = slipring_message_payload_len(message) == WIDTH * HEIGHT;
     for (y = 0; same && y < HEIGHT; y++)
         for (x = 0; same && x < WIDTH; x++)
-            same = message->payload[y * WIDTH + x] == pixel(self->frames, x, y);
+            same = frame[y * WIDTH + x] == pixel(self->frames, x, y);
     self->wrong += !same;
     self->frames++;
+}
+
+static void look(void *user, const slipring_message *messages, size_t count) {
+    size_t i;
+    for (i = 0; i < count; i++)
+        look_at((Viewer *)user, &messages[i]);
 }
 
 int main(int argc, char **argv) {

@@ -92,7 +92,8 @@ int main(void) {
             lost += slipring_subscription_lost(alarms);
         else if (status == SLIPRING_OK)
             for (i = 0; i < count; i++)
-                printf("%.*s\n", (int)messages[i].payload_len, (const char *)messages[i].payload);
+                printf("%.*s\n", (int)slipring_message_payload_len(&messages[i]),
+                       (const char *)slipring_message_payload(&messages[i]));
     } while (status != SLIPRING_CLOSED);
 
     pthread_join(thread, NULL);

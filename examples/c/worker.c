@@ -28,8 +28,8 @@ static void must(slipring_status status, const char *what) {
 
 static int has(const slipring_message *job, const char *word) {
     size_t len = strlen(word), at;
-    for (at = 0; at + len <= job->payload_len; at++)
-        if (memcmp(job->payload + at, word, len) == 0)
+    for (at = 0; at + len <= slipring_message_payload_len(job); at++)
+        if (memcmp(slipring_message_payload(job) + at, word, len) == 0)
             return 1;
     return 0;
 }
@@ -43,7 +43,7 @@ typedef enum { SENT, BUSY, NO_ADDRESS } Answer;
 static Answer send_mail(const slipring_message *job, int book_has_domain) {
     if (!has(job, "@") && !book_has_domain)
         return NO_ADDRESS;
-    return has(job, "busy") && job->attempt == 1 ? BUSY : SENT;
+    return has(job, "busy") && slipring_message_attempt(job) == 1 ? BUSY : SENT;
 }
 
 /* ---- The worker ---- */
@@ -78,7 +78,7 @@ static void worker_do_some(Worker *self) {
     for (i = 0; i < count; i++) {
         Answer answer = send_mail(&jobs[i], self->book_has_domain);
         by_answer[answer][counts[answer]++] = jobs[i];
-        self->again += jobs[i].attempt > 1;
+        self->again += slipring_message_attempt(&jobs[i]) > 1;
     }
     must(slipring_ack(by_answer[SENT], counts[SENT], NULL), "ack");
     must(slipring_nack(by_answer[BUSY], counts[BUSY], SLIPRING_BACKOFF, NULL), "nack");
@@ -111,7 +111,8 @@ static void print_letters(const slipring_broker *broker) {
                                         &reason),
              "reason");
         printf("dead letter: %.*s to %.*s: %.*s, attempts: %.*s\n", (int)topic.len, topic.data,
-               (int)each[i].payload_len, (const char *)each[i].payload, (int)reason.len,
+               (int)slipring_message_payload_len(&each[i]),
+               (const char *)slipring_message_payload(&each[i]), (int)reason.len,
                reason.data, (int)attempts.len, attempts.data);
     }
     slipring_letters_free(&letters);

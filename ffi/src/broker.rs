@@ -6,7 +6,7 @@ use crate::handle::Caller;
 use crate::last_error::Failure;
 use crate::log::Log;
 use crate::options::{
-    deduplicating, retaining, slipring_broker_options, slipring_subscription_options,
+    deduplicating, retaining, slipring_broker_options, slipring_subscription_options, wait,
 };
 use crate::panic::{entry, free};
 use crate::status::slipring_status;
@@ -371,7 +371,7 @@ impl<'c> Caller<'c> {
             .subscription(pattern)
             .capacity(options.capacity())
             .start(options.start()?)
-            .wait(options.wait()?)
+            .wait(wait(options.wait)?)
             .delivery(options.delivery()?)
             .visibility_timeout(Duration::from_nanos(options.visibility_timeout_ns))
             .backoff(options.backoff())

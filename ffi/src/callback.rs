@@ -5,12 +5,13 @@ use crate::message::{self, slipring_message};
 use slipring_core::Message;
 use std::ffi::{c_char, c_void};
 
-/// Is called with a message, which is valid until it returns.
+/// Is called with an array of messages, at least one, which are valid until it returns.
 ///
 /// A function that is called by the library must return: it must not `longjmp`, end its thread or
 /// let a C++ exception out.
-pub type slipring_message_fn =
-    Option<unsafe extern "C" fn(user: *mut c_void, message: *const slipring_message)>;
+pub type slipring_messages_fn = Option<
+    unsafe extern "C" fn(user: *mut c_void, messages: *const slipring_message, count: usize),
+>;
 
 /// Says whether a message is wanted: not 0 for yes.
 pub type slipring_filter_fn =
@@ -82,10 +83,10 @@ impl User {
     }
 
     #[inline]
-    pub(crate) fn tell(&self, function: slipring_message_fn, message: &slipring_message) {
+    pub(crate) fn tell(&self, function: slipring_messages_fn, messages: &[slipring_message]) {
         if let Some(function) = function {
             // SAFETY: a function of the caller, given for this.
-            unsafe { function(self.user, message) }
+            unsafe { function(self.user, messages.as_ptr(), messages.len()) }
         }
     }
 

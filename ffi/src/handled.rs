@@ -41,19 +41,20 @@ thread_local! {
 
 /// Calls a handler, and makes of what it returned, and of the reason that it has given, what the
 /// broker wants.
+#[inline(always)]
 pub(crate) fn handled(handler: impl FnOnce() -> i32) -> (i32, Handled) {
     let before = DOING.replace(Doing::Handling);
     let returned = handler();
     let has_reason = DOING.replace(before) == Doing::Failing;
-    let reason = || {
-        if has_reason { REASON.take() } else { format!("the handler returned {returned}") }
-    };
-    let handled = match returned {
-        0 => Handled::Success,
-        2 => Handled::DeadLetter { reason: reason() },
-        _ => Handled::Retry { reason: reason() },
-    };
-    (returned, handled)
+    if returned == 0 { (0, Handled::Success) } else { (returned, failed(returned, has_reason)) }
+}
+
+#[cold]
+#[inline(never)]
+fn failed(returned: i32, has_reason: bool) -> Handled {
+    let reason =
+        if has_reason { REASON.take() } else { format!("the handler returned {returned}") };
+    if returned == 2 { Handled::DeadLetter { reason } } else { Handled::Retry { reason } }
 }
 
 /// Says why the handler that is running in this thread is about to fail: what a dead letter of the

@@ -7,7 +7,7 @@ use crate::callback::{
 };
 use crate::handled::handled;
 use crate::last_error::Failure;
-use crate::message::Viewer;
+use crate::message::view;
 use crate::options::{slipring_subscription_options, time};
 use crate::panic::entry;
 use crate::status::slipring_status;
@@ -105,11 +105,12 @@ pub unsafe extern "C" fn slipring_broker_subscribe_handler(
             // This may start workers.
             let log = &c.get(broker, "broker")?.log;
             let subscription = log.during(|| {
-                let mut viewer = Viewer::new();
                 builder.handler(move |message| {
-                    let view = viewer.view(message);
+                    let view = view(message);
                     let (returned, handled) = handled(|| handling.user.ask(handle, &view));
-                    handling.returned.store(returned, Ordering::Relaxed);
+                    if returned != 0 {
+                        handling.returned.store(returned, Ordering::Relaxed);
+                    }
                     handled
                 })
             })?;

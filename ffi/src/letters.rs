@@ -159,7 +159,7 @@ pub unsafe extern "C" fn slipring_broker_redrive(
             let mut sent = 0;
             let result = broker.log.during(|| {
                 letters.iter().try_for_each(|letter| -> Result<(), Failure> {
-                    sent += u64::from(topic.redrive(c.message(letter)?)?);
+                    sent += u64::from(topic.redrive(&c.message(letter)?)?);
                     Ok(())
                 })
             });

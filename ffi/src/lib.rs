@@ -22,6 +22,8 @@ pub mod loan;
 
 pub mod subscription;
 
+pub mod idle;
+
 pub mod message;
 
 pub mod settle;

@@ -5,8 +5,10 @@ use crate::handle::{self, Caller};
 use crate::last_error::Failure;
 use crate::panic::{entry, free, guarded};
 use crate::status::slipring_status;
+use slipring_core::internals::Block;
 use slipring_core::{AsMessage, Message, NewMessage, OwnedMessage};
-use std::ffi::c_char;
+use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::slice;
 
@@ -51,13 +53,11 @@ pub struct slipring_new_message {
 }
 
 impl slipring_new_message {
-    /// Whether it is a payload and nothing else.
+    /// 0 if it is a payload and nothing else.
     #[inline(always)]
-    fn is_plain(&self) -> bool {
+    fn others(&self) -> usize {
         let texts = [self.key, self.id];
-        let all =
-            texts.iter().fold(self.attributes_len, |all, text| all | text.data as usize | text.len);
-        all == 0
+        texts.iter().fold(self.attributes_len, |all, text| all | text.data as usize | text.len)
     }
 }
 
@@ -79,35 +79,61 @@ unsafe impl AsMessage for Payload {
     }
 }
 
-/// A message where it lies: reading it copies nothing. Valid as long as the function says that it
-/// came from; `slipring_message_keep` makes it outlive that. It will not grow, so that arrays of it
-/// can cross. Other threads may read it meanwhile.
+/// How a message lies in memory, and in the files of a directory: this, the extension (key, id and
+/// attributes), and the payload. For the functions that read a message; laid out for ever.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub struct slipring_message {
-    /// The payload; never NULL.
-    pub payload: *const u8,
-    /// Bytes of the payload.
-    pub payload_len: usize,
-    /// Name of the topic.
-    pub topic: slipring_text_view,
-    /// The ordering key; `data` is NULL if it has none.
-    pub key: slipring_text_view,
-    /// Position in the partition, from 0.
+pub struct slipring_record {
+    /// Position in the partition.
     pub offset: u64,
     /// When it was published: microseconds since the Unix epoch.
     pub published_us: u64,
-    /// Number of the partition, unique in the broker.
+    /// Number of the partition.
     pub partition: u32,
-    /// How many attributes it has.
-    pub attributes_len: u32,
-    /// Which delivery of the message to this subscription this is, from 1. Always 1 where messages
-    /// are delivered at most once.
-    pub attempt: u32,
-    /// Not used: 0.
-    pub reserved: u32,
-    /// For the library. A copy of this struct is as good as the struct, and lives as long.
-    pub internal: *const std::ffi::c_void,
+    /// For the library.
+    pub sequence_low: u32,
+    /// Bytes of the payload.
+    pub payload_len: u32,
+    /// The `slipring_record_meta`.
+    pub meta: u32,
+}
+
+/// What the `meta` of a `slipring_record` says.
+#[derive(Debug, Clone, Copy)]
+#[expect(clippy::exhaustive_enums, reason = "C has no others")]
+#[repr(u32)]
+pub enum slipring_record_meta {
+    /// These bits are the length of the extension, in units of 8 bytes.
+    SLIPRING_RECORD_EXTENSION = 16777215,
+    /// The extension has a key: 16 bits of length, little-endian, and text. The first part.
+    SLIPRING_RECORD_KEY = 16777216,
+    /// It has an id: the same. Behind the key.
+    SLIPRING_RECORD_ID = 33554432,
+    /// It has attributes: 16 bits of how many, and for each 16 bits of its name's length, 16 of its
+    /// value's, and both texts. Behind the id.
+    SLIPRING_RECORD_ATTRIBUTES = 67108864,
+}
+
+const _: () = {
+    use slipring_core::internals::{EXTENSION_MASK, HAS_ATTRIBUTES, HAS_ID, HAS_KEY};
+    use slipring_record_meta::*;
+    assert!(SLIPRING_RECORD_EXTENSION as u32 == EXTENSION_MASK);
+    assert!(SLIPRING_RECORD_KEY as u32 == HAS_KEY);
+    assert!(SLIPRING_RECORD_ID as u32 == HAS_ID);
+    assert!(SLIPRING_RECORD_ATTRIBUTES as u32 == HAS_ATTRIBUTES);
+};
+
+/// A message where it lies: reading it, with the `slipring_message_` functions, copies nothing. Valid
+/// as long as the function says that it came from; `slipring_message_keep` makes it outlive that. A
+/// copy of this struct is as good as the struct, and lives as long. It will not grow, so that arrays of
+/// it can cross. Other threads may read it meanwhile.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct slipring_message {
+    /// Where it lies.
+    pub record: *const slipring_record,
+    /// How it was delivered; for the library.
+    pub delivery: *const c_void,
 }
 
 /// A message that was kept: it outlives the subscription and the broker. Usable from all threads at
@@ -129,59 +155,30 @@ fn attribute_view((key, value): (&str, &str)) -> slipring_attribute {
     slipring_attribute { key: text_view(key), value: text_view(value) }
 }
 
-/// Makes views of messages of one broker. Neighbours are mostly of one topic, so that its name need
-/// not be looked up again.
-#[derive(Debug)]
-pub(crate) struct Viewer {
-    /// Of the message before; `u32::MAX` before the first, which no partition is.
-    partition: u32,
-    /// The name of that partition's topic. It is where the broker's messages find it: there it stays
-    /// as long as there is one of them, since a broker forgets no partition, and gives no number away
-    /// twice, also where topics are deleted.
-    topic: slipring_text_view,
-}
-
-// SAFETY: a name is only read, and by whoever has a message of the broker.
-unsafe impl Send for Viewer {}
-
-impl Viewer {
-    pub(crate) fn new() -> Self {
-        Self { partition: u32::MAX, topic: NO_TEXT }
-    }
-
-    /// The view of a message; lives as long as the reference.
-    #[inline(always)]
-    pub(crate) fn view(&mut self, message: &Message<'_>) -> slipring_message {
-        let partition = message.partition();
-        if partition != self.partition {
-            *self = Self { partition, topic: text_view(message.topic()) };
-        }
-        view_with(message, self.topic)
-    }
-}
-
 /// The view of a message; lives as long as the reference.
-#[inline]
+#[inline(always)]
 pub(crate) fn view(message: &Message<'_>) -> slipring_message {
-    view_with(message, text_view(message.topic()))
+    view_at(message.record(), message)
 }
 
+/// The same of another message of the same delivery.
 #[inline(always)]
-fn view_with(message: &Message<'_>, topic: slipring_text_view) -> slipring_message {
-    let payload = message.payload();
-    slipring_message {
-        payload: payload.as_ptr(),
-        payload_len: payload.len(),
-        topic,
-        key: message.key().map_or(NO_TEXT, text_view),
-        offset: message.offset(),
-        published_us: message.published_us(),
-        partition: message.partition(),
-        attributes_len: message.attributes().len() as u32,
-        attempt: message.attempt(),
-        reserved: 0,
-        internal: ptr::from_ref(message).cast(),
+fn view_at(record: *const u8, delivery: &Message<'_>) -> slipring_message {
+    slipring_message { record: record.cast(), delivery: ptr::from_ref(delivery).cast() }
+}
+
+/// Calls `f` with the views of several messages of one delivery.
+#[inline(always)]
+pub(crate) fn with_views<R>(block: &Block<'_>, f: impl FnOnce(&[slipring_message]) -> R) -> R {
+    let mut views = [const { MaybeUninit::uninit() }; Block::MOST];
+    let delivery = block.first();
+    let records = block.records();
+    let count = records.len().min(views.len());
+    for (view, record) in views.iter_mut().zip(records) {
+        view.write(view_at(record, &delivery));
     }
+    // SAFETY: so many were written.
+    f(unsafe { slice::from_raw_parts(views.as_ptr().cast(), count) })
 }
 
 /// Makes a message outlive its borrow.
@@ -196,9 +193,12 @@ pub(crate) unsafe fn extend(message: Message<'_>) -> Message<'static> {
 impl<'c> Caller<'c> {
     /// The message that a view is of.
     #[inline]
-    pub(crate) fn message(self, view: *const slipring_message) -> Result<&'c Message<'c>, Failure> {
+    pub(crate) fn message(self, view: *const slipring_message) -> Result<Message<'c>, Failure> {
         let view = self.get(view, "message")?;
-        self.get(view.internal.cast::<Message<'c>>(), "message.internal")
+        self.get(view.record, "message.record")?;
+        let delivery = self.get(view.delivery.cast::<Message<'c>>(), "message.delivery")?;
+        // SAFETY: a view is made of a delivery and a record of it, and the caller has not changed it.
+        Ok(unsafe { delivery.another(view.record.cast()) })
     }
 
     fn view_text(self, view: slipring_text_view, what: &str) -> Result<&'c str, Failure> {
@@ -254,17 +254,24 @@ impl<'c> Caller<'c> {
         Ok(())
     }
 
-    /// The messages of a batch, if all are payloads and nothing else, and none is wrong: then they need
-    /// not be made into others.
+    /// The messages of a batch, if all are payloads and nothing else, and none is wrong, and a length that
+    /// none is above: then they need not be made into others, nor looked at again.
     #[inline]
-    pub(crate) fn payloads(self, batch: &'c [slipring_new_message]) -> Option<&'c [Payload]> {
-        // Without a branch for each.
-        let all = batch.iter().fold(true, |all, new| {
-            let is_there = !new.payload.is_null() & (new.payload_len <= isize::MAX as usize);
-            all & new.is_plain() & (is_there | (new.payload_len == 0))
-        });
-        // SAFETY: of one layout.
-        all.then(|| unsafe { slice::from_raw_parts(batch.as_ptr().cast(), batch.len()) })
+    pub(crate) fn payloads(
+        self,
+        batch: &'c [slipring_new_message],
+    ) -> Option<(&'c [Payload], usize)> {
+        // One look at all of them, and no branch for each. No length has a bit that is not in `longest`.
+        let (mut others, mut longest, mut any_null) = (0, 0, false);
+        for new in batch {
+            others |= new.others();
+            longest |= new.payload_len;
+            any_null |= new.payload.is_null();
+        }
+        (others == 0 && !any_null && longest <= isize::MAX as usize).then(|| {
+            // SAFETY: of one layout.
+            (unsafe { slice::from_raw_parts(batch.as_ptr().cast(), batch.len()) }, longest)
+        })
     }
 
     /// The messages of a batch, with the attributes of all in `room`.
@@ -281,7 +288,7 @@ impl<'c> Caller<'c> {
             // What is mostly there is put together in its place: a copy of a struct that was just
             // written waits for the writes.
             let payload = self.array(new.payload, new.payload_len, "payload")?;
-            if new.is_plain() {
+            if new.others() == 0 {
                 messages.push(NewMessage::new(payload));
                 continue;
             }
@@ -302,6 +309,69 @@ impl<'c> Caller<'c> {
 
 /// The broker checks the exact limits; this bounds what is copied before it is asked.
 const MOST_ATTRIBUTES: usize = 100;
+
+/// The functions that the header has inline, for languages that read no headers.
+macro_rules! inline_in_the_header {
+    ($($name:ident -> $type:ty: |$message:ident| $read:expr, $otherwise:expr;)*) => {$(
+        /// See the header.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name(message: *const slipring_message) -> $type {
+            let mut value = $otherwise;
+            // SAFETY: the caller's pointers, used as the header says.
+            unsafe {
+                entry(|c| {
+                    let $message = c.message(message)?;
+                    value = $read;
+                    Ok(())
+                })
+            };
+            value
+        }
+    )*};
+}
+
+inline_in_the_header! {
+    slipring_message_payload -> *const u8: |message| message.payload().as_ptr(), ptr::null();
+    slipring_message_payload_len -> usize: |message| message.payload().len(), 0;
+    slipring_message_key -> slipring_text_view: |message| {
+        message.key().map_or(NO_TEXT, text_view)
+    }, NO_TEXT;
+    slipring_message_offset -> u64: |message| message.offset(), 0;
+    slipring_message_published_us -> u64: |message| message.published_us(), 0;
+    slipring_message_partition -> u32: |message| message.partition(), 0;
+}
+
+/// The name of its topic; it lives as long as the message. `data` is NULL if `message` is NULL. Does
+/// not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_message_topic(
+    message: *const slipring_message,
+) -> slipring_text_view {
+    let mut topic = NO_TEXT;
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            topic = text_view(c.message(message)?.topic());
+            Ok(())
+        })
+    };
+    topic
+}
+
+/// Which delivery of the message to this subscription this is, from 1. Always 1 where messages are
+/// delivered at most once. 0 if `message` is NULL. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_message_attempt(message: *const slipring_message) -> u32 {
+    let mut attempt = 0;
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            attempt = c.message(message)?.attempt();
+            Ok(())
+        })
+    };
+    attempt
+}
 
 /// The value of the attribute `key`; it lives as long as the message. SLIPRING_EMPTY if it has
 /// none. Errors: EINVAL, EUTF8. Does not wait.

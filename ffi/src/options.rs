@@ -529,6 +529,17 @@ const _: () = assert!(
     "options are added at the end, and FIRST_BYTES stays"
 );
 
+/// The strategy of this number.
+pub(crate) fn wait(strategy: u32) -> Result<WaitStrategy, Failure> {
+    Ok(match strategy {
+        0 => WaitStrategy::Adaptive,
+        1 => WaitStrategy::BusySpin,
+        2 => WaitStrategy::Yield,
+        3 => WaitStrategy::Park,
+        other => return Err(unknown("wait", other)),
+    })
+}
+
 impl slipring_subscription_options {
     /// `None` for the default, which is right for each delivery mode.
     pub(crate) fn overflow(&self) -> Result<Option<Overflow>, Failure> {
@@ -567,16 +578,6 @@ impl slipring_subscription_options {
 
     pub(crate) fn max_outstanding(&self) -> usize {
         size(self.max_outstanding)
-    }
-
-    pub(crate) fn wait(&self) -> Result<WaitStrategy, Failure> {
-        Ok(match self.wait {
-            0 => WaitStrategy::Adaptive,
-            1 => WaitStrategy::BusySpin,
-            2 => WaitStrategy::Yield,
-            3 => WaitStrategy::Park,
-            other => return Err(unknown("wait", other)),
-        })
     }
 
     pub(crate) fn capacity(&self) -> usize {

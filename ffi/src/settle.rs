@@ -51,7 +51,7 @@ unsafe fn settle(
     messages: *const slipring_message,
     messages_len: usize,
     outcomes: *mut slipring_status,
-    settle: impl for<'m> FnMut(&'m Message<'m>) -> Result<(), Failure>,
+    settle: impl FnMut(Message<'_>) -> Result<(), Failure>,
 ) -> slipring_status {
     let mut settle = settle;
     // SAFETY: the caller's pointers, used as the header says.

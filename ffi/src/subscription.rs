@@ -2,11 +2,11 @@
 #![expect(unsafe_code, reason = "exported names, and messages that outlive their borrow")]
 
 use crate::broker::slipring_broker;
-use crate::callback::{User, slipring_message_fn};
+use crate::callback::{User, slipring_messages_fn};
 use crate::handle::{Exclusive, Exclusively, Handle};
 use crate::last_error::Failure;
 use crate::log::Log;
-use crate::message::{self, Viewer, slipring_message};
+use crate::message::{self, slipring_message, with_views};
 use crate::options::{self, slipring_subscription_options, time};
 use crate::panic::entry;
 use crate::status::slipring_status;
@@ -299,8 +299,7 @@ unsafe fn receive_batch(
                 return Err(Failure::outcome(slipring_status::SLIPRING_CLOSED));
             }
             let pulled = &mut *using;
-            let mut viewer = Viewer::new();
-            pulled.views.extend(pulled.messages.iter().map(|message| viewer.view(message)));
+            pulled.views.extend(pulled.messages.iter().map(message::view));
             if pulled.views.is_empty() {
                 return Err(Failure::outcome(slipring_status::SLIPRING_EMPTY));
             }
@@ -339,8 +338,8 @@ pub unsafe extern "C" fn slipring_subscription_try_recv_batch(
 }
 
 /// Calls `function` with up to `most` messages that are queued now, in place and without waiting,
-/// and sets `*count`, which may be NULL, to how many. The fastest way to receive. Each message is
-/// valid until the function returns.
+/// and sets `*count`, which may be NULL, to how many. The fastest way to receive. Each call is with
+/// some of them, in order, which are valid until it returns.
 ///
 /// The function may call the broker, and free this subscription; a call that receives from it gets
 /// EBUSY. EMPTY if nothing is queued. Errors: as `slipring_subscription_recv`; a loss behind the
@@ -349,7 +348,7 @@ pub unsafe extern "C" fn slipring_subscription_try_recv_batch(
 pub unsafe extern "C" fn slipring_subscription_poll(
     subscription: *mut slipring_subscription,
     most: usize,
-    function: slipring_message_fn,
+    function: slipring_messages_fn,
     user: *mut c_void,
     count: *mut usize,
 ) -> slipring_status {
@@ -363,9 +362,10 @@ pub unsafe extern "C" fn slipring_subscription_poll(
             let mut using = c.exclusive(subscription, "subscription")?;
             let user = User::new(user, None);
             let (log, subscription) = using.idle();
-            let mut viewer = Viewer::new();
             let polled = log.during(|| {
-                subscription.poll(most, |message| user.tell(function, &viewer.view(message)))
+                subscription.poll_blocks(most, |block| {
+                    with_views(block, |messages| user.tell(function, messages));
+                })
             });
             match polled {
                 Ok(0) => Err(Failure::outcome(slipring_status::SLIPRING_EMPTY)),

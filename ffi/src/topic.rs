@@ -7,9 +7,7 @@ use crate::message::{slipring_new_message, slipring_text_view, text_view};
 use crate::options::time;
 use crate::panic::{entry, free};
 use crate::status::slipring_status;
-use slipring_core::{
-    AsMessage, BatchError, BatchReceipt, NewMessage, PublishError, Receipt, Ticket, Topic,
-};
+use slipring_core::{BatchReceipt, NewMessage, PublishError, Receipt, Ticket, Topic};
 
 /// A topic to publish to. Usable from all threads at once, and from inside handlers. Free it with
 /// `slipring_topic_free`, which leaves the topic itself as it is.
@@ -216,12 +214,19 @@ unsafe fn publish_batch_with(
             let topic = c.get(topic, "topic")?;
             let messages = c.array(messages, messages_len, "messages")?;
             let receipt = c.optional_out(receipt, "receipt")?;
-            let published = if let Some(payloads) = c.payloads(messages) {
-                topic.log.during(|| publish_all(&topic.topic, payloads, waits))
+            let published = if let Some((payloads, longest)) = c.payloads(messages) {
+                topic.log.during(|| topic.topic.publish_payloads(payloads, longest, waits))
             } else {
                 let mut room = Vec::new();
                 let messages = c.new_messages(messages, &mut room)?;
-                topic.log.during(|| publish_all(&topic.topic, &messages, waits))
+                topic.log.during(|| {
+                    let topic = &topic.topic;
+                    if waits {
+                        topic.publish_batch(&messages)
+                    } else {
+                        topic.try_publish_batch(&messages)
+                    }
+                })
             };
             match published {
                 Ok(published) => receipt.write(published.into()),
@@ -233,14 +238,6 @@ unsafe fn publish_batch_with(
             Ok(())
         })
     }
-}
-
-fn publish_all(
-    topic: &Topic,
-    messages: &[impl AsMessage],
-    waits: bool,
-) -> Result<BatchReceipt, BatchError> {
-    if waits { topic.publish_batch(messages) } else { topic.try_publish_batch(messages) }
 }
 
 /// Publishes an array of messages in order, in one call. All of them are checked before the first

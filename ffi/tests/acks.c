@@ -35,6 +35,16 @@ static slipring_message receive(slipring_subscription *sub) {
     return message;
 }
 
+static uint64_t offset_of_next(slipring_subscription *sub) {
+    slipring_message message = receive(sub);
+    return slipring_message_offset(&message);
+}
+
+static uint32_t attempt_of_next(slipring_subscription *sub) {
+    slipring_message message = receive(sub);
+    return slipring_message_attempt(&message);
+}
+
 static int is_empty(slipring_subscription *sub) {
     slipring_message message;
     return slipring_subscription_try_recv(sub, &message) == SLIPRING_EMPTY;
@@ -61,7 +71,7 @@ static void a_message_comes_again_until_it_is_acknowledged(void) {
     publish(broker, "one");
     for (attempt = 1; attempt <= 3; attempt++) {
         message = receive(sub);
-        CHECK(SAME(message.payload, message.payload_len, "one") && message.attempt == attempt);
+        CHECK(PAYLOAD_IS(&message, "one") && slipring_message_attempt(&message) == attempt);
     }
     /* As long as it takes; the last lease may end before the answer. */
     OK(slipring_message_keep(&message, &kept));
@@ -95,11 +105,11 @@ static void an_eventfd_is_readable_again_when_a_lease_ends(void) {
     sub = subscribe(broker, "jobs/*", &options);
     OK(slipring_subscription_event_fd(sub, &polled.fd));
     publish(broker, "one");
-    CHECK(receive(sub).attempt == 1);
+    CHECK(attempt_of_next(sub) == 1);
     polled.events = POLLIN;
     CHECK(poll(&polled, 1, 60000) == 1);
     message = receive(sub);
-    CHECK(message.attempt >= 2);
+    CHECK(slipring_message_attempt(&message) >= 2);
     slipring_subscription_free(&sub);
     slipring_broker_free(&broker);
 }
@@ -136,7 +146,7 @@ static void batches_are_settled_in_one_call(void) {
     for (seen = 0; seen < 90; seen += count) {
         OK(slipring_subscription_recv_batch(sub, MESSAGES, &got, &count));
         for (i = 0; i < count; i++)
-            CHECK(got[i].attempt == 2);
+            CHECK(slipring_message_attempt(&got[i]) == 2);
         if (seen == 0) {
             OK(slipring_dead_letter(got, 1, SLIPRING_TEXT("first"), NULL));
             OK(slipring_ack(got + 1, count - 1, NULL));
@@ -159,7 +169,7 @@ static void batches_are_settled_in_one_call(void) {
     OK(slipring_ack(&mixed[1], 1, NULL));
     CHECK(slipring_ack(mixed, 2, outcomes) == SLIPRING_ENOTLEASED);
     CHECK(outcomes[0] == SLIPRING_ENOTLEASED && outcomes[1] == SLIPRING_STALE);
-    CHECK(mixed[0].attempt == 1);
+    CHECK(slipring_message_attempt(&mixed[0]) == 1);
     slipring_topic_free(&topic);
     slipring_subscription_free(&once);
     slipring_subscription_free(&sub);
@@ -227,7 +237,7 @@ static void ack_ids_settle_from_any_thread(void) {
     CHECK(slipring_acker_extend(acker, ids, 1, SLIPRING_SECONDS(1), NULL) == SLIPRING_STALE);
     CHECK(slipring_acker_nack(acker, ids, 1, SLIPRING_SECONDS(100000), NULL) == SLIPRING_ERANGE);
     message = receive(sub);
-    CHECK(message.attempt == 2);
+    CHECK(slipring_message_attempt(&message) == 2);
     OK(slipring_ack_ids(&message, 1, ids));
     CHECK(is_empty(sub));
 
@@ -295,7 +305,7 @@ static void at_the_limit_of_outstanding_messages_none_is_delivered(void) {
     OK(slipring_ack(&message, 1, NULL));
     slipring_kept_free(&kept);
     message = receive(sub);
-    CHECK(SAME(message.payload, message.payload_len, "3"));
+    CHECK(PAYLOAD_IS(&message, "3"));
     slipring_subscription_free(&sub);
     slipring_broker_free(&broker);
 }
@@ -332,9 +342,9 @@ static void later_messages_of_a_key_wait_unless_they_may_overtake(void) {
     publish_keyed(broker, "k", "k2");
     publish_keyed(broker, "j", "j1");
     message = receive(subs[0]);
-    CHECK(SAME(message.payload, message.payload_len, "j1") && is_empty(subs[0]));
+    CHECK(PAYLOAD_IS(&message, "j1") && is_empty(subs[0]));
     message = receive(subs[1]);
-    CHECK(SAME(message.payload, message.payload_len, "k2"));
+    CHECK(PAYLOAD_IS(&message, "k2"));
     for (overtakes = 0; overtakes < 2; overtakes++)
         slipring_subscription_free(&subs[overtakes]);
     slipring_broker_free(&broker);
@@ -372,7 +382,7 @@ static int32_t does_as_told(void *user, const slipring_message *message) {
     CHECK(slipring_ack(message, 1, NULL) == SLIPRING_ENOTLEASED);
     CHECK(slipring_ack_ids(message, 1, &id) == SLIPRING_ENOTLEASED);
     count(&self->calls);
-    switch (message->payload[0]) {
+    switch (slipring_message_payload(message)[0]) {
     case 'd':
         OK(slipring_handler_reason(SLIPRING_TEXT("not this")));
         CHECK(slipring_handler_reason(SLIPRING_TEXT(NO_TEXT)) == SLIPRING_EUTF8);
@@ -380,7 +390,7 @@ static int32_t does_as_told(void *user, const slipring_message *message) {
         OK(slipring_handler_reason(SLIPRING_TEXT("no such address")));
         return SLIPRING_DEAD_LETTER;
     case 'r':
-        return message->attempt == 1 ? SLIPRING_RETRY : SLIPRING_SUCCESS;
+        return slipring_message_attempt(message) == 1 ? SLIPRING_RETRY : SLIPRING_SUCCESS;
     case 'n':
         return -7;
     default:
@@ -391,9 +401,9 @@ static int32_t does_as_told(void *user, const slipring_message *message) {
 static void told_of_failure(void *user, const slipring_message *message, int32_t returned,
                             const char *reason, size_t reason_len) {
     Handled *self = (Handled *)user;
-    if (message->payload[0] == 'd') {
+    if (slipring_message_payload(message)[0] == 'd') {
         CHECK(SAME(reason, reason_len, "no such address") && returned == SLIPRING_DEAD_LETTER);
-    } else if (message->payload[0] == 'r') {
+    } else if (slipring_message_payload(message)[0] == 'r') {
         CHECK(SAME(reason, reason_len, "the handler returned 1") && returned == SLIPRING_RETRY);
     } else {
         CHECK(SAME(reason, reason_len, "the handler returned -7") && returned == -7);
@@ -495,6 +505,7 @@ static void dead_letters_are_listed_sent_back_and_thrown_away(void) {
     slipring_kept *peeked = NULL;
     const slipring_message *got = NULL;
     slipring_message message;
+    slipring_text_view view;
     uint64_t sent = 99;
     size_t count_of = 0, i;
 
@@ -521,23 +532,26 @@ static void dead_letters_are_listed_sent_back_and_thrown_away(void) {
     reason_of(&got[0], SLIPRING_DEAD_LETTER_OFFSET, "0");
     reason_of(&got[0], "kind", "even");
     CHECK(slipring_message_attribute(&got[0], SLIPRING_TEXT(SLIPRING_DEAD_LETTER_PARTITION),
-                                     &message.key) == SLIPRING_OK);
+                                     &view) == SLIPRING_OK);
     CHECK(slipring_message_attribute(&got[0], SLIPRING_TEXT(SLIPRING_DEAD_LETTER_SUBSCRIPTION),
-                                     &message.key) == SLIPRING_OK);
-    OK(slipring_broker_dead_letter(broker, SLIPRING_TEXT("graves"), got[0].partition,
-                                   got[0].offset, &peeked));
+                                     &view) == SLIPRING_OK);
+    OK(slipring_broker_dead_letter(broker, SLIPRING_TEXT("graves"),
+                                   slipring_message_partition(&got[0]),
+                                   slipring_message_offset(&got[0]), &peeked));
     OK(slipring_kept_message(peeked, &message));
-    CHECK(message.offset == got[0].offset && SAME(message.payload, message.payload_len, "x"));
+    CHECK(slipring_message_offset(&message) == slipring_message_offset(&got[0]));
+    CHECK(PAYLOAD_IS(&message, "x"));
     slipring_kept_free(&peeked);
     OK(slipring_broker_redrive(broker, SLIPRING_TEXT("graves"), got, 2, &sent));
     CHECK(sent == 2);
     OK(slipring_broker_redrive(broker, SLIPRING_TEXT("graves"), got, 2, &sent));
     CHECK(sent == 0);
-    CHECK(slipring_broker_dead_letter(broker, SLIPRING_TEXT("graves"), got[0].partition,
-                                      got[0].offset, &peeked) == SLIPRING_EMPTY);
+    CHECK(slipring_broker_dead_letter(broker, SLIPRING_TEXT("graves"),
+                                      slipring_message_partition(&got[0]),
+                                      slipring_message_offset(&got[0]), &peeked) == SLIPRING_EMPTY);
     CHECK(peeked == NULL);
     message = receive(sub);
-    CHECK(message.attempt == 1 && message.attributes_len == 1);
+    CHECK(slipring_message_attempt(&message) == 1 && attributes_of(&message) == 1);
     OK(slipring_ack(&message, 1, NULL));
     message = receive(sub);
     OK(slipring_ack(&message, 1, NULL));
@@ -734,7 +748,7 @@ static void named_subscriptions_outlive_their_consumers(void) {
     OK(slipring_broker_acker(broker, SLIPRING_TEXT("s"), &acker));
     CHECK(slipring_acker_ack(acker, &id, 1, NULL) == SLIPRING_STALE);
     message = receive(other);
-    CHECK(SAME(message.payload, message.payload_len, "1") && message.attempt == 2);
+    CHECK(PAYLOAD_IS(&message, "1") && slipring_message_attempt(&message) == 2);
     OK(slipring_ack_ids(&message, 1, &id));
     OK(slipring_acker_ack(acker, &id, 1, NULL));
     slipring_acker_free(&acker);
@@ -756,12 +770,12 @@ static void named_subscriptions_outlive_their_consumers(void) {
     publish(broker, "3");
     sub = subscribe(broker, "jobs/*", &options);
     message = receive(sub);
-    CHECK(SAME(message.payload, message.payload_len, "2"));
+    CHECK(PAYLOAD_IS(&message, "2"));
     slipring_subscription_free(&sub);
     OK(slipring_broker_seek_subscription(broker, SLIPRING_TEXT("s"), SLIPRING_START_OFFSET, 2));
     sub = subscribe(broker, "jobs/*", &options);
     message = receive(sub);
-    CHECK(SAME(message.payload, message.payload_len, "3") && message.attempt == 1);
+    CHECK(PAYLOAD_IS(&message, "3") && slipring_message_attempt(&message) == 1);
 
     OK(slipring_broker_delete_subscription(broker, SLIPRING_TEXT("s")));
     CHECK(slipring_subscription_try_recv(sub, &message) == SLIPRING_DISCONNECTED);
@@ -793,25 +807,25 @@ static void seeking_goes_on_elsewhere(void) {
         else
             OK(slipring_ack(&message, 1, NULL));
     }
-    time_us = message.published_us;
+    time_us = slipring_message_published_us(&message);
     OK(slipring_subscription_seek(sub, SLIPRING_START_OFFSET, 3));
-    CHECK(receive(sub).offset == 3 && is_empty(sub));
+    CHECK(offset_of_next(sub) == 3 && is_empty(sub));
     OK(slipring_kept_message(kept, &message));
     CHECK(slipring_ack(&message, 1, NULL) == SLIPRING_STALE);
     slipring_kept_free(&kept);
     OK(slipring_subscription_seek(sub, SLIPRING_START_EARLIEST, 0));
     message = receive(sub);
-    CHECK(message.offset == 0 && message.attempt == 1);
+    CHECK(slipring_message_offset(&message) == 0 && slipring_message_attempt(&message) == 1);
     OK(slipring_subscription_seek(sub, SLIPRING_START_TIME, time_us));
     message = receive(sub);
-    CHECK(message.published_us >= time_us);
+    CHECK(slipring_message_published_us(&message) >= time_us);
     OK(slipring_subscription_seek(sub, SLIPRING_START_LAST, 2));
-    CHECK(receive(sub).offset == 2);
+    CHECK(offset_of_next(sub) == 2);
     OK(slipring_subscription_seek(sub, SLIPRING_START_NOW, 0));
     CHECK(is_empty(sub));
     CHECK(slipring_subscription_seek(sub, 77, 0) == SLIPRING_ERANGE);
     publish(broker, "fresh");
-    CHECK(receive(sub).offset == 4);
+    CHECK(offset_of_next(sub) == 4);
     CHECK(slipring_subscription_id(sub) == id);
     figures = figures_of(broker, id);
     CHECK(figures.id == id && figures.unsettled == 1);

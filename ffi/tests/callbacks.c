@@ -68,12 +68,13 @@ static int32_t calls_everything(void *user, const slipring_message *message) {
     slipring_topic *topic = NULL;
     slipring_message got;
     slipring_metrics metrics;
-    CHECK(SAME(message->topic.data, message->topic.len, "in"));
+    CHECK(is_text(slipring_message_topic(message), "in"));
     OK(slipring_broker_subscribe(state->broker, SLIPRING_TEXT("inner"), NULL, &sub));
     OK(slipring_broker_topic(state->broker, SLIPRING_TEXT("inner"), &topic));
-    OK(slipring_topic_publish(topic, message->payload, message->payload_len, NULL));
+    OK(slipring_topic_publish(topic, slipring_message_payload(message),
+                              slipring_message_payload_len(message), NULL));
     OK(slipring_subscription_recv(sub, &got));
-    CHECK(SAME(got.payload, got.payload_len, "x"));
+    CHECK(PAYLOAD_IS(&got, "x"));
     OK(slipring_broker_metrics(state->broker, &metrics, sizeof metrics));
     slipring_topic_free(&topic);
     slipring_subscription_free(&sub);
@@ -187,12 +188,12 @@ static int32_t fails_at_first(void *user, const slipring_message *message) {
     raise_to(&state->running, 1);
     wait_for(&state->go_on, 1);
     add_one(&state->handled);
-    return message->offset == 0 ? -42 : 0;
+    return slipring_message_offset(message) == 0 ? -42 : 0;
 }
 
 static void told_of_failure(void *user, const slipring_message *message, int32_t returned,
                             const char *reason, size_t reason_len) {
-    CHECK(message->offset == 0 && returned == -42);
+    CHECK(slipring_message_offset(message) == 0 && returned == -42);
     CHECK(SAME(reason, reason_len, "the handler returned -42"));
     add_one(&((State *)user)->failed);
 }
@@ -306,21 +307,21 @@ typedef struct {
     int polled;
 } Polling;
 
-static void polls_again(void *user, const slipring_message *message) {
+static void polls_again(void *user, const slipring_message *messages, size_t count) {
     Polling *polling = (Polling *)user;
     slipring_message got;
-    (void)message;
+    CHECK(count == 1 && PAYLOAD_IS(messages, "x"));
     CHECK(slipring_subscription_try_recv(polling->sub, &got) == SLIPRING_EBUSY);
     CHECK(slipring_subscription_id(polling->sub) > 0);
     OK(slipring_broker_publish(polling->broker, SLIPRING_TEXT("other"), NULL, 0, NULL));
     ++polling->polled;
 }
 
-static void frees_what_it_polls(void *user, const slipring_message *message) {
+static void frees_what_it_polls(void *user, const slipring_message *messages, size_t count) {
     Polling *polling = (Polling *)user;
     slipring_subscription_free(&polling->sub);
-    CHECK(polling->sub == NULL && SAME(message->payload, message->payload_len, "x"));
-    ++polling->polled;
+    CHECK(polling->sub == NULL && PAYLOAD_IS(&messages[count - 1], "x"));
+    polling->polled += (int)count;
 }
 
 static void a_poll_holds_its_subscription(void) {
@@ -417,9 +418,15 @@ static void events_are_told_to_the_function_of_their_broker(void) {
 
 /* How many messages have come whose payload is the name of their topic. */
 static void is_named(void *user, const slipring_message *message) {
-    CHECK(message->topic.len == message->payload_len);
-    CHECK(memcmp(message->topic.data, message->payload, message->payload_len) == 0);
+    slipring_text_view topic = slipring_message_topic(message);
+    CHECK(topic.len == slipring_message_payload_len(message));
+    CHECK(memcmp(topic.data, slipring_message_payload(message), topic.len) == 0);
     add_one((int *)user);
+}
+
+static void are_named(void *user, const slipring_message *messages, size_t count) {
+    for (size_t i = 0; i < count; ++i)
+        is_named(user, &messages[i]);
 }
 
 static int32_t is_named_to_handler(void *user, const slipring_message *message) {
@@ -453,7 +460,7 @@ static void messages_have_the_names_of_their_topics_whatever_becomes_of_those(vo
         /* The handler goes on over these, and the next round makes the topics anew. */
         OK(slipring_broker_delete_topic(broker, names[round % 3], strlen(names[round % 3])));
         if (round % 7 == 0)
-            OK(slipring_subscription_poll(polled, 2, is_named, &seen_by_poll, NULL));
+            OK(slipring_subscription_poll(polled, 2, are_named, &seen_by_poll, NULL));
     }
     wait_for(&seen_by_handler, all);
     slipring_handler_subscription_free(&handled);
@@ -461,13 +468,12 @@ static void messages_have_the_names_of_their_topics_whatever_becomes_of_those(vo
     slipring_broker_free(&broker);
     /* The names outlive the broker's handle. */
     while (seen_by_poll < all)
-        OK(slipring_subscription_poll(polled, 64, is_named, &seen_by_poll, NULL));
+        OK(slipring_subscription_poll(polled, 64, are_named, &seen_by_poll, NULL));
     while (seen_in_batches < all) {
         const slipring_message *messages = NULL;
         size_t count = 0;
         OK(slipring_subscription_try_recv_batch(batched, 64, &messages, &count));
-        for (size_t i = 0; i < count; ++i)
-            is_named(&seen_in_batches, &messages[i]);
+        are_named(&seen_in_batches, messages, count);
     }
     slipring_subscription_free(&polled);
     slipring_subscription_free(&batched);

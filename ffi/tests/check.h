@@ -30,6 +30,21 @@
 #define SAME(data, len, literal) \
     ((len) == sizeof(literal) - 1 && memcmp((data), (literal), (len)) == 0)
 
+/* Is the payload of the message the literal? */
+#define PAYLOAD_IS(message, literal) \
+    SAME(slipring_message_payload(message), slipring_message_payload_len(message), literal)
+
+/* Is the text of a view the literal? */
+static inline int is_text(slipring_text_view view, const char *literal) {
+    return view.len == strlen(literal) && memcmp(view.data, literal, view.len) == 0;
+}
+
+static inline size_t attributes_of(const slipring_message *message) {
+    size_t count = 0;
+    OK(slipring_message_attributes(message, NULL, 0, &count));
+    return count;
+}
+
 static inline slipring_text_view text(const char *string) {
     slipring_text_view view;
     view.data = string;

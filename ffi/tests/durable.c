@@ -49,7 +49,7 @@ static void what_was_published_and_not_settled_is_there_again(const char *dir) {
     publish(broker, "one", 1);
     publish(broker, "two", 1);
     OK(slipring_subscription_recv(sub, &message));
-    CHECK(SAME(message.payload, message.payload_len, "one"));
+    CHECK(PAYLOAD_IS(&message, "one"));
     OK(slipring_ack(&message, 1, NULL));
     slipring_subscription_free(&sub);
     OK(slipring_broker_close(broker, 0, &report));
@@ -59,7 +59,7 @@ static void what_was_published_and_not_settled_is_there_again(const char *dir) {
     broker = open_in(dir);
     sub = worker(broker);
     OK(slipring_subscription_recv(sub, &message));
-    CHECK(SAME(message.payload, message.payload_len, "two") && message.offset == 1);
+    CHECK(PAYLOAD_IS(&message, "two") && slipring_message_offset(&message) == 1);
     OK(slipring_ack(&message, 1, NULL));
     CHECK(slipring_subscription_try_recv(sub, &message) == SLIPRING_EMPTY);
     slipring_subscription_free(&sub);
@@ -267,10 +267,10 @@ static void a_killed_process_loses_nothing(const char *dir) {
     sub = worker(broker);
     for (at = 0; at < 1000;) {
         OK(slipring_subscription_recv(sub, &message));
-        if (message.topic.len == strlen("jobs/kill")) {
+        if (slipring_message_topic(&message).len == strlen("jobs/kill")) {
             snprintf(payload, sizeof payload, "%d", at++);
-            CHECK(message.payload_len == strlen(payload) &&
-                  memcmp(message.payload, payload, message.payload_len) == 0);
+            CHECK(slipring_message_payload_len(&message) == strlen(payload));
+            CHECK(memcmp(slipring_message_payload(&message), payload, strlen(payload)) == 0);
         }
         OK(slipring_ack(&message, 1, NULL));
     }

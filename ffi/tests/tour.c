@@ -20,9 +20,11 @@ static void publishing(void) {
     OK(slipring_subscription_queued(sub, &queued));
     CHECK(queued == 1);
     OK(slipring_subscription_recv(sub, &message));
-    CHECK(SAME(message.payload, message.payload_len, "four!"));
-    CHECK(SAME(message.topic.data, message.topic.len, "sports/cricket"));
-    CHECK(message.key.data == NULL && message.attributes_len == 0 && message.published_us > 0);
+    CHECK(PAYLOAD_IS(&message, "four!"));
+    CHECK(is_text(slipring_message_topic(&message), "sports/cricket"));
+    CHECK(slipring_message_key(&message).data == NULL && attributes_of(&message) == 0);
+    CHECK(slipring_message_published_us(&message) > 0);
+    CHECK(slipring_message_partition(&message) == receipt.partition);
     CHECK(slipring_message_id(&message, id, sizeof id) == 36 && id[36] == 0 && id[14] == '8');
     CHECK(slipring_subscription_try_recv(sub, &message) == SLIPRING_EMPTY);
     CHECK(slipring_subscription_recv_timeout(sub, SLIPRING_MILLISECONDS(1), &message) ==
@@ -35,7 +37,8 @@ static void publishing(void) {
     OK(slipring_topic_publish(topic, NULL, 0, NULL));
     OK(slipring_subscription_wait(sub, SLIPRING_FOREVER));
     OK(slipring_subscription_recv_timeout(sub, SLIPRING_FOREVER, &message));
-    CHECK(message.payload != NULL && message.payload_len == 0);
+    CHECK(slipring_message_payload(&message) != NULL);
+    CHECK(slipring_message_payload_len(&message) == 0);
     slipring_topic_free(&topic);
     CHECK(topic == NULL);
     slipring_topic_free(&topic);
@@ -76,7 +79,7 @@ static void everything_of_a_message(void) {
     OK(slipring_broker_topic(broker, SLIPRING_TEXT("t"), &topic));
     OK(slipring_topic_publish_message(topic, &message, NULL));
     OK(slipring_subscription_try_recv(sub, &got));
-    CHECK(SAME(got.key.data, got.key.len, "sensor-7") && got.attributes_len == 2);
+    CHECK(is_text(slipring_message_key(&got), "sensor-7") && attributes_of(&got) == 2);
     CHECK(slipring_message_id(&got, id, sizeof id) == 9 && strcmp(id, "my-own-") == 0);
     OK(slipring_message_attribute(&got, SLIPRING_TEXT("severity"), &value));
     CHECK(SAME(value.data, value.len, "high"));
@@ -91,14 +94,82 @@ static void everything_of_a_message(void) {
     slipring_topic_free(&topic);
     slipring_broker_free(&broker);
     OK(slipring_kept_message(kept, &kept_view));
-    CHECK(SAME(kept_view.payload, kept_view.payload_len, "98.4"));
-    CHECK(SAME(kept_view.topic.data, kept_view.topic.len, "t"));
+    CHECK(PAYLOAD_IS(&kept_view, "98.4"));
+    CHECK(is_text(slipring_message_topic(&kept_view), "t"));
     slipring_kept_free(&kept);
     CHECK(kept == NULL);
 }
 
-static void count_bytes(void *user, const slipring_message *message) {
-    *(size_t *)user += message->payload_len;
+/* What has been seen of messages whose payloads are their numbers, and which have come in order. */
+typedef struct {
+    uint32_t next;
+    size_t calls;
+} Seen;
+
+static void see(void *user, const slipring_message *messages, size_t count) {
+    Seen *seen = (Seen *)user;
+    size_t i;
+    CHECK(count > 0);
+    seen->calls++;
+    for (i = 0; i < count; i++, seen->next++) {
+        uint32_t number = 0;
+        CHECK(slipring_message_payload_len(&messages[i]) == sizeof number);
+        memcpy(&number, slipring_message_payload(&messages[i]), sizeof number);
+        CHECK(number == seen->next && slipring_message_offset(&messages[i]) == number);
+        if (number % 7 == 0)
+            CHECK(is_text(slipring_message_key(&messages[i]), number % 2 ? "odd" : ""));
+        else
+            CHECK(slipring_message_key(&messages[i]).data == NULL);
+        CHECK(slipring_message_attempt(&messages[i]) == 1);
+    }
+}
+
+/* A poll hands over several messages at a time, of which each is as it was published, also where
+   they are leased; a round that finds none pauses. */
+static void polling(void) {
+    enum { MESSAGES = 700 };
+    slipring_broker *broker = open_broker();
+    slipring_subscription *subs[2] = {NULL, NULL};
+    slipring_subscription_options options;
+    slipring_topic *topic = NULL;
+    slipring_idle *idle = NULL;
+    Seen seen[2] = {{0, 0}, {0, 0}};
+    uint32_t number, i;
+    OK(slipring_subscription_options_init(&options, sizeof options));
+    OK(slipring_broker_subscribe(broker, SLIPRING_TEXT("t"), &options, &subs[0]));
+    options.delivery = SLIPRING_AT_MOST_ONCE;
+    OK(slipring_broker_subscribe(broker, SLIPRING_TEXT("t"), &options, &subs[1]));
+    OK(slipring_broker_topic(broker, SLIPRING_TEXT("t"), &topic));
+    OK(slipring_idle_new(SLIPRING_WAIT_BUSY_SPIN, &idle));
+    for (number = 0; number < MESSAGES; number++) {
+        slipring_new_message message = new_message("");
+        message.payload = (const uint8_t *)&number;
+        message.payload_len = sizeof number;
+        if (number % 7 == 0)
+            message.key = text(number % 2 ? "odd" : "");
+        OK(slipring_topic_publish_message(topic, &message, NULL));
+    }
+    while (seen[0].next + seen[1].next < 2 * MESSAGES) {
+        size_t found = 0, count;
+        for (i = 0; i < 2; i++)
+            if (slipring_subscription_poll(subs[i], 100, see, &seen[i], &count) == SLIPRING_OK)
+                found += count;
+        OK(slipring_idle_rest(idle, found));
+    }
+    OK(slipring_idle_rest(idle, 0));
+    CHECK(seen[1].calls < MESSAGES / 4);
+    slipring_idle_free(&idle);
+    CHECK(idle == NULL);
+    slipring_topic_free(&topic);
+    slipring_subscription_free(&subs[0]);
+    slipring_subscription_free(&subs[1]);
+    slipring_broker_free(&broker);
+}
+
+static void count_bytes(void *user, const slipring_message *messages, size_t count) {
+    size_t i;
+    for (i = 0; i < count; i++)
+        *(size_t *)user += slipring_message_payload_len(&messages[i]);
 }
 
 static void batches_loans_and_tickets(void) {
@@ -134,9 +205,9 @@ static void batches_loans_and_tickets(void) {
     OK(slipring_subscription_recv_batch(sub, MESSAGES, &got, &count));
     CHECK(count == MESSAGES);
     for (i = 0; i < count; i++)
-        CHECK(got[i].offset == i && got[i].attributes_len == i % 2);
+        CHECK(slipring_message_offset(&got[i]) == i && attributes_of(&got[i]) == i % 2);
     OK(slipring_subscription_try_recv_batch(sub, 10, &got, &count));
-    CHECK(count == 10 && got[9].offset == MESSAGES + 9);
+    CHECK(count == 10 && slipring_message_offset(&got[9]) == MESSAGES + 9);
     while ((status = slipring_subscription_poll(sub, 7, count_bytes, &bytes, &count)) ==
            SLIPRING_OK)
         seen += count;
@@ -161,8 +232,8 @@ static void batches_loans_and_tickets(void) {
     OK(slipring_topic_publish_ticket(topic, batch, &ticket));
     slipring_ticket_free(&ticket);
     OK(slipring_subscription_recv_batch(sub, 10, &got, &count));
-    CHECK(count == 3 && SAME(got[0].payload, got[0].payload_len, "loan!"));
-    CHECK(SAME(got[0].key.data, got[0].key.len, "key"));
+    CHECK(count == 3 && PAYLOAD_IS(&got[0], "loan!"));
+    CHECK(is_text(slipring_message_key(&got[0]), "key"));
     /* A loan that cannot be committed stays. */
     OK(slipring_topic_loan(topic, NULL, 1, &loan, &payload));
     before = loan;
@@ -179,7 +250,7 @@ static void batches_loans_and_tickets(void) {
 
 static int only_even(void *user, const slipring_message *message) {
     ++*(int *)user;
-    return message->payload[0] % 2 == 0;
+    return slipring_message_payload(message)[0] % 2 == 0;
 }
 
 static slipring_subscription_options at_most_once(void) {
@@ -230,7 +301,7 @@ static void settings_of_a_subscription(void) {
     CHECK(slipring_subscription_recv(sub, &message) == SLIPRING_LAGGED);
     CHECK(slipring_subscription_lost(sub) == 6);
     OK(slipring_subscription_recv(sub, &message));
-    CHECK(message.payload[0] == 6);
+    CHECK(slipring_message_payload(&message)[0] == 6);
     slipring_subscription_free(&sub);
 
     /* Replay: the last two. */
@@ -239,7 +310,7 @@ static void settings_of_a_subscription(void) {
     sub_options.start_value = 2;
     OK(slipring_broker_subscribe(broker, SLIPRING_TEXT("a"), &sub_options, &sub));
     OK(slipring_subscription_recv(sub, &message));
-    CHECK(message.payload[0] == 8);
+    CHECK(slipring_message_payload(&message)[0] == 8);
     slipring_subscription_free(&sub);
 
     /* A function as filter; its user data is let go of once. */
@@ -249,7 +320,7 @@ static void settings_of_a_subscription(void) {
     sub_options.filter_user = asked;
     OK(slipring_broker_subscribe(broker, SLIPRING_TEXT("a"), &sub_options, &sub));
     OK(slipring_subscription_recv(sub, &message));
-    CHECK(message.payload[0] == 4 && asked[0] >= 2);
+    CHECK(slipring_message_payload(&message)[0] == 4 && asked[0] >= 2);
     slipring_subscription_free(&sub);
 
     /* Blocking: try does not wait, a time is kept, a batch tells how far it came. */
@@ -338,7 +409,8 @@ static void looking_around(void) {
 /* Programs that were compiled before must find these as they were. */
 static void sizes_are_what_they_were(void) {
     CHECK(sizeof(slipring_text_view) == 16 && sizeof(slipring_attribute) == 32);
-    CHECK(sizeof(slipring_message) == 88 && offsetof(slipring_message, internal) == 80);
+    CHECK(sizeof(slipring_message) == 16 && offsetof(slipring_message, delivery) == 8);
+    CHECK(sizeof(slipring_record) == 32 && offsetof(slipring_record, meta) == 28);
     CHECK(sizeof(slipring_new_message) == 64 && offsetof(slipring_new_message, key) == 16);
     CHECK(sizeof(slipring_receipt) == 40 && offsetof(slipring_receipt, partition) == 32);
     CHECK(sizeof(slipring_batch_receipt) == 48 && sizeof(slipring_close_report) == 24);
@@ -356,6 +428,7 @@ int main(void) {
     sizes_are_what_they_were();
     publishing();
     everything_of_a_message();
+    polling();
     batches_loans_and_tickets();
     settings_of_a_subscription();
     looking_around();

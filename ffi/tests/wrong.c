@@ -13,7 +13,9 @@
         CHECK(strstr(text_, (words)) != NULL);                       \
     } while (0)
 
-static void nothing(void *user, const slipring_message *message) { (void)user, (void)message; }
+static void nothing(void *user, const slipring_message *messages, size_t count) {
+    (void)user, (void)messages, (void)count;
+}
 static int32_t handle(void *user, const slipring_message *message) {
     (void)user, (void)message;
     return 0;
@@ -194,6 +196,7 @@ static void null_is_never_looked_at(slipring_broker *broker, slipring_topic *top
     slipring_loan *loan = NULL;
     slipring_ticket *ticket = NULL;
     slipring_kept *kept = NULL;
+    slipring_idle *idle = NULL;
     slipring_text *words = NULL;
     slipring_text_view view;
     slipring_message message;
@@ -319,6 +322,14 @@ static void null_is_never_looked_at(slipring_broker *broker, slipring_topic *top
     INVALID(slipring_handler_subscription_unsubscribe(NULL, 0));
     INVALID(slipring_handler_subscription_unsubscribe(&no_handler, 0));
 
+    INVALID(slipring_idle_new(SLIPRING_WAIT_YIELD, NULL));
+    CHECK(slipring_idle_new(4, &idle) == SLIPRING_ERANGE && idle == NULL);
+    INVALID(slipring_idle_rest(NULL, 0));
+    slipring_idle_free(NULL);
+    slipring_idle_free(&idle);
+
+    CHECK(slipring_message_topic(NULL).data == NULL && slipring_message_topic(&message).len == 0);
+    CHECK(slipring_message_attempt(NULL) == 0 && slipring_message_attempt(&message) == 0);
     INVALID(slipring_message_attribute(NULL, SLIPRING_TEXT("a"), &view));
     INVALID(slipring_message_attribute(&message, SLIPRING_TEXT("a"), &view));
     INVALID(slipring_message_attributes(NULL, NULL, 0, &count));

@@ -10,6 +10,7 @@ use slipring_c_abi::acker::*;
 use slipring_c_abi::broker::*;
 use slipring_c_abi::handled::*;
 use slipring_c_abi::handler::*;
+use slipring_c_abi::idle::*;
 use slipring_c_abi::last_error::*;
 use slipring_c_abi::letters::*;
 use slipring_c_abi::loan::*;
@@ -130,4 +131,9 @@ functions! {
     slipring_broker_flush,
     slipring_broker_set_retention,
     slipring_broker_set_dedup_window,
+    slipring_message_topic,
+    slipring_message_attempt,
+    slipring_idle_new,
+    slipring_idle_rest,
+    slipring_idle_free,
 }

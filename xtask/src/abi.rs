@@ -13,6 +13,8 @@ use crate::header::HEADER;
 use crate::shell;
 
 const LIST: &str = "ffi/abi.txt";
+/// Begins a function that is inline.
+const INLINE: &str = "SLIPRING_INLINE ";
 const HEAD: &str = "\
 # What compiled programs rely on. Written by `cargo xtask abi`; lines are added, not changed.
 # struct: size; member: offset, size; in bytes.
@@ -70,7 +72,8 @@ fn full_lines(list: &str) -> Vec<String> {
 
 fn list() -> Result<String, String> {
     let text = shell::read(HEADER)?;
-    let (header, functions) = (parse(&text), functions(&text));
+    let header = parse(&text);
+    let functions = names(header.functions.iter().chain(&header.inline));
     let exported = exported()?;
     if functions != exported {
         let only = |a: &BTreeSet<String>, b: &BTreeSet<String>| {
@@ -88,7 +91,7 @@ fn list() -> Result<String, String> {
         list.push('\n');
     }
     list.push_str(&layout(&header.structs)?);
-    for line in &header.functions {
+    for line in header.functions.iter().chain(&header.inline) {
         list.push_str(line);
         list.push('\n');
     }
@@ -102,15 +105,28 @@ struct Header {
     callbacks: Vec<String>,
     structs: Vec<(String, Vec<String>)>,
     functions: Vec<String>,
+    /// Functions whose bodies are in the header, and compiled into who includes it: what they do is
+    /// what the layouts say.
+    inline: Vec<String>,
 }
 
 fn parse(text: &str) -> Header {
     let mut header = Header::default();
     let mut declaration = String::new();
+    let mut is_in_body = false;
     // A macro goes on behind a backslash.
     for line in text.replace("\\\n", " ").lines() {
+        if is_in_body {
+            is_in_body = line != "}";
+            continue;
+        }
         let line = line.split("//").next().unwrap_or_default().trim();
         if line.is_empty() || line.starts_with('#') || line.starts_with("extern \"C\"") {
+            continue;
+        }
+        if let Some(function) = line.strip_prefix(INLINE) {
+            header.inline.push(function.trim_end_matches(['{', ' ']).to_owned());
+            is_in_body = true;
             continue;
         }
         if let Some(name) = line.strip_prefix("typedef struct ").and_then(|l| l.strip_suffix(" {"))
@@ -146,9 +162,13 @@ fn parse(text: &str) -> Header {
     header
 }
 
-/// The names of the functions that a header declares.
+/// The names of the functions that a header declares, without those that are inline.
 pub(crate) fn functions(header: &str) -> BTreeSet<String> {
-    parse(header).functions.iter().filter_map(|function| name_of(function)).collect()
+    names(parse(header).functions.iter())
+}
+
+fn names<'a>(functions: impl Iterator<Item = &'a String>) -> BTreeSet<String> {
+    functions.filter_map(|function| name_of(function)).collect()
 }
 
 /// The name of a function that is declared like this.
@@ -216,6 +236,9 @@ typedef struct slipring_view {
 slipring_status slipring_do(const slipring_broker *broker,
                             size_t len);
 const char *slipring_text(void);
+SLIPRING_INLINE size_t slipring_len(const slipring_view *view) {
+    return view->len;
+}
 ";
 
     #[test]
@@ -231,6 +254,7 @@ const char *slipring_text(void);
             [("slipring_view".to_owned(), vec!["data".to_owned(), "other".to_owned()])]
         );
         assert!(functions(TEXT).iter().eq(["slipring_do", "slipring_text"]));
+        assert_eq!(header.inline, ["size_t slipring_len(const slipring_view *view)"]);
     }
 
     #[test]

@@ -5,6 +5,8 @@ use crate::{abi, shell};
 
 pub(crate) const HEADER: &str = "include/slipring.h";
 const HEAD: &str = include_str!("header.md");
+/// Functions that are inline, which cbindgen cannot make.
+const INLINE: &str = include_str!("inline.h");
 const PYTHON_HEADER: &str = "include/slipring_python.h";
 const PYTHON_HEAD: &str = include_str!("python_header.h");
 const TABLE: &str = "python/src/table.rs";
@@ -74,7 +76,9 @@ fn generate() -> Result<String, String> {
         .map_err(|e| format!("cbindgen: {e}"))?;
     let mut text = Vec::new();
     bindings.write(&mut text);
-    String::from_utf8(text).map_err(|e| e.to_string())
+    let text = String::from_utf8(text).map_err(|e| e.to_string())?;
+    let (all, end) = text.rsplit_once("\n#endif").ok_or("cbindgen: no include guard")?;
+    Ok(format!("{all}{INLINE}\n#endif{end}"))
 }
 
 fn head() -> String {

@@ -12,8 +12,9 @@ int main(void) {
     slipring_broker_subscribe(broker, SLIPRING_TEXT("sports/**"), NULL, &scores);
     slipring_broker_publish(broker, SLIPRING_TEXT("sports/cricket"), SLIPRING_BYTES("four!"), NULL);
     if (slipring_subscription_recv(scores, &message) == SLIPRING_OK)
-        printf("%.*s: %.*s\n", (int)message.topic.len, message.topic.data,
-               (int)message.payload_len, (const char *)message.payload);
+        printf("%.*s: %.*s\n", (int)slipring_message_topic(&message).len,
+               slipring_message_topic(&message).data, (int)slipring_message_payload_len(&message),
+               (const char *)slipring_message_payload(&message));
     slipring_subscription_free(&scores);
     slipring_broker_free(&broker);
     return 0;

@@ -11,17 +11,8 @@ struct Text {
 
 #[repr(C)]
 struct Message {
-    payload: *const u8,
-    payload_len: usize,
-    topic: Text,
-    key: Text,
-    offset: u64,
-    published_us: u64,
-    partition: u32,
-    attributes_len: u32,
-    attempt: u32,
-    reserved: u32,
-    internal: *const c_void,
+    record: *const c_void,
+    delivery: *const c_void,
 }
 
 /// `slipring_subscription_options`: what is used of it, and room for the rest.
@@ -54,6 +45,12 @@ unsafe extern "C" {
         messages: *mut *const Message,
         count: *mut usize,
     ) -> i32;
+    fn slipring_message_payload(message: *const Message) -> *const u8;
+    fn slipring_message_payload_len(message: *const Message) -> usize;
+    fn slipring_message_key(message: *const Message) -> Text;
+    fn slipring_message_offset(message: *const Message) -> u64;
+    fn slipring_message_published_us(message: *const Message) -> u64;
+    fn slipring_message_partition(message: *const Message) -> u32;
     fn slipring_subscription_free(subscription: *mut *mut c_void);
 }
 
@@ -88,7 +85,7 @@ pub unsafe extern "C" fn consume_in_rust(
     if opened != OK {
         return 0;
     }
-    let (mut next, mut sum) = (0_u64, 0);
+    let (mut next, mut sum, mut expected) = (0_u64, 0, None);
     let ended = loop {
         let (mut messages, mut count) = (ptr::null(), 0);
         // SAFETY: as the header has it.
@@ -100,11 +97,22 @@ pub unsafe extern "C" fn consume_in_rust(
         }
         // SAFETY: the array is valid until the next call.
         for message in unsafe { std::slice::from_raw_parts(messages, count) } {
-            // SAFETY: so is its payload.
-            let payload =
-                unsafe { std::slice::from_raw_parts(message.payload, message.payload_len) };
+            // SAFETY: so are its payload and its key.
+            let (payload, key, offset, partition, published_us) = unsafe {
+                let (payload, len) =
+                    (slipring_message_payload(message), slipring_message_payload_len(message));
+                let key = slipring_message_key(message);
+                (
+                    std::slice::from_raw_parts(payload, len),
+                    std::slice::from_raw_parts(key.data.cast::<u8>(), key.len),
+                    slipring_message_offset(message),
+                    slipring_message_partition(message),
+                    slipring_message_published_us(message),
+                )
+            };
             let number = str::from_utf8(payload).ok().and_then(|text| text.parse().ok());
-            if number != Some(next) || message.offset != next {
+            let is_right = number == Some(next) && key == b"C" && offset == next;
+            if !is_right || published_us == 0 || partition != *expected.get_or_insert(partition) {
                 break;
             }
             sum += next;

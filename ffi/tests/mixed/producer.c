@@ -27,6 +27,7 @@ int produce_in_c(const slipring_broker *broker, uint64_t count) {
             int len = snprintf(numbers[filled], sizeof numbers[filled], "%" PRIu64, next);
             batch[filled].payload = (const uint8_t *)numbers[filled];
             batch[filled].payload_len = (size_t)len;
+            batch[filled].key = language.value;
             batch[filled].attributes = &language;
             batch[filled].attributes_len = 1;
         }
