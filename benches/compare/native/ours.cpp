@@ -23,8 +23,9 @@ static void must(slipring_status status) {
         fail(slipring_status_str(status));
 }
 
-static void see(void *user, const slipring_message *message) {
-    static_cast<Tally *>(user)->see(message->payload);
+static void see(void *user, const slipring_message *messages, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i)
+        static_cast<Tally *>(user)->see(slipring_message_payload(&messages[i]));
 }
 
 // What the handler has seen, and whether that is all.
@@ -36,7 +37,7 @@ struct Handled {
 
 static std::int32_t handle(void *user, const slipring_message *message) {
     auto &handled = *static_cast<Handled *>(user);
-    handled.tally.see(message->payload);
+    handled.tally.see(slipring_message_payload(message));
     if (handled.tally.count == handled.messages)
         handled.done.store(true, std::memory_order_release);
     return 0;
@@ -146,11 +147,17 @@ std::uint64_t native_fan_out(std::uint64_t messages, std::size_t subscribers, Pr
             }
         },
         [&] {
-            while (tally.count < messages * subscribers)
+            slipring::Idle idle(slipring::Wait::busy_spin);
+            while (tally.count < messages * subscribers) {
+                std::size_t found = 0;
                 for (auto &sub : subs)
-                    sub.poll(burst, [&](const slipring::Message &message) {
-                        tally.see(message.payload().data());
-                    });
+                    found += sub.poll(burst,
+                                      [&](const slipring::Message &message) {
+                                          tally.see(message.payload().data());
+                                      })
+                                 .size();
+                idle.rest(found);
+            }
         });
     tally.expect(messages, subscribers);
     return took;

@@ -42,7 +42,7 @@ fn boundary(plan: &Plan, ours: &dyn Side, bars: &mut Bars) {
             figure(names[3], || each(native::boundary(messages, 64).0)),
             figure(names[4], || each(ours.boundary(messages, 64).1)),
             figure(names[5], || each(native::boundary(messages, 64).1)),
-            figure(names[6], || each(ours.to_handler(messages))),
+            figure(names[6], || each(ours.to_handler(messages, true))),
             figure(names[7], || each(native::to_handler(messages))),
         ],
     );

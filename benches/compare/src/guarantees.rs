@@ -28,7 +28,7 @@ fn handlers(plan: &Plan, ours: &dyn Side, bars: &mut Bars) {
     let names = ["at least once, handler", "at most once, handler", "at most once, polled"];
     let entrants = vec![
         rate(names[0], messages, |n| ours.to_settling_handler(n)),
-        rate(names[1], messages, |n| ours.to_handler(n)),
+        rate(names[1], messages, |n| ours.to_handler(n, false)),
         rate(names[2], messages, |n| ours.one_to_one(n, 64, PAYLOAD)),
     ];
     let results = in_turns(plan, entrants);

@@ -1,8 +1,11 @@
 //! slipring's side of every comparison: the only file here that knows its API.
+#![expect(unsafe_code, reason = "messages as C describes them")]
 
+use std::cell::UnsafeCell;
 use std::hint::{black_box, spin_loop};
 use std::path::Path;
 use std::process::Command;
+use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
@@ -10,7 +13,7 @@ use std::time::{Duration, Instant};
 use slipring::internals::{Snapshot, Trie};
 use slipring::store::{DiskStore, SyncPolicy};
 use slipring::{
-    Broker, DeliveryMode, Filter, Idle, Message, NewMessage, Overflow, Pattern, Start,
+    AsMessage, Broker, DeliveryMode, Filter, Idle, Message, NewMessage, Overflow, Pattern, Start,
     Subscription, SubscriptionBuilder, TestClock, Topic, WaitStrategy,
 };
 
@@ -194,7 +197,7 @@ impl Side for Slipring {
         )
     }
 
-    fn to_handler(&self, messages: u64) -> Duration {
+    fn to_handler(&self, messages: u64, described: bool) -> Duration {
         let broker = broker(BUDGET_BYTES);
         let done = Arc::new(AtomicBool::new(false));
         let (signal, mut tally) = (Arc::clone(&done), Tally::default());
@@ -212,8 +215,13 @@ impl Side for Slipring {
             .expect("a handler subscribes");
         let topic = topic(&broker, TOPIC);
         let elapsed = pinned(|| {
+            let mut batch = DescribedBatch::new();
             let began = Instant::now();
-            publish(&topic, messages, MAX_BATCH, size_of::<Payload>());
+            if described {
+                batch.publish(&topic, messages);
+            } else {
+                publish(&topic, messages, MAX_BATCH, size_of::<Payload>());
+            }
             while !done.load(Ordering::Acquire) {
                 spin_loop();
             }
@@ -648,9 +656,14 @@ impl Side for Slipring {
         let mut subscription = subscribe(&broker, PATTERN, CAPACITY);
         let topic = topic(&broker, TOPIC);
         let (mut publishing, mut polling) = (Duration::ZERO, Duration::ZERO);
+        let mut described = DescribedBatch::new();
         for _ in 0..messages / CAPACITY as u64 {
             let began = Instant::now();
-            publish(&topic, CAPACITY as u64, batch, size_of::<Payload>());
+            if batch == 1 {
+                publish(&topic, CAPACITY as u64, 1, size_of::<Payload>());
+            } else {
+                described.publish(&topic, CAPACITY as u64);
+            }
             let full = Instant::now();
             drain(&mut subscription, CAPACITY as u64);
             publishing += full - began;
@@ -674,6 +687,58 @@ impl Side for Slipring {
             drain(&mut subscription, window);
         }
         began.elapsed()
+    }
+}
+
+/// A batch as the C ABI takes it, for a comparison with that: messages that are described once, of
+/// which only the run tells how long they are, and that they are nothing but a payload.
+struct DescribedBatch {
+    payloads: Vec<UnsafeCell<Payload>>,
+    messages: Vec<Described>,
+}
+
+/// As large as a `slipring_new_message`.
+struct Described {
+    payload: *const u8,
+    len: usize,
+    key: Option<&'static str>,
+    id: Option<&'static str>,
+    attributes: &'static [(&'static str, &'static str)],
+}
+
+// SAFETY: it is used by one thread.
+unsafe impl Sync for Described {}
+
+// SAFETY: the payload lies in the batch, which leaves it alone meanwhile; nothing else is done.
+unsafe impl AsMessage for Described {
+    #[inline(always)]
+    fn as_message(&self) -> NewMessage<'_> {
+        let &Self { payload, len, key, id, attributes } = self;
+        // SAFETY: as above.
+        NewMessage { payload: unsafe { slice::from_raw_parts(payload, len) }, key, id, attributes }
+    }
+}
+
+impl DescribedBatch {
+    fn new() -> Self {
+        let payloads: Vec<_> = (0..MAX_BATCH).map(|_| UnsafeCell::new(payload(0))).collect();
+        let describe = |payload: &UnsafeCell<Payload>| Described {
+            payload: payload.get().cast(),
+            len: size_of::<Payload>(),
+            key: None,
+            id: None,
+            attributes: &[],
+        };
+        Self { messages: payloads.iter().map(describe).collect(), payloads }
+    }
+
+    fn publish(&mut self, topic: &Topic, messages: u64) {
+        for first in (0..messages).step_by(MAX_BATCH) {
+            for (payload, sequence) in self.payloads.iter_mut().zip(first..) {
+                stamp(payload.get_mut(), sequence);
+            }
+            topic.publish_batch(black_box(&self.messages)).expect("it is published");
+        }
     }
 }
 

@@ -65,8 +65,9 @@ pub(crate) trait Side: Sync {
     /// A: one publisher, one pull consumer, `batch` messages a publish, `len` bytes each.
     fn one_to_one(&self, messages: u64, batch: usize, len: usize) -> Duration;
 
-    /// A8: as above with a handler subscription, batches of 64.
-    fn to_handler(&self, messages: u64) -> Duration;
+    /// A8, G3: as above with a handler subscription, batches of 64; for G3 of messages that are
+    /// described as C describes them.
+    fn to_handler(&self, messages: u64, described: bool) -> Duration;
 
     /// F1: the same for a handler whose messages are delivered at least once: its return settles
     /// each, in order. Nothing blocks the publisher then, so it waits while [`CAPACITY`] messages are
@@ -140,7 +141,8 @@ pub(crate) trait Side: Sync {
     fn router(&self, patterns: &[String]) -> Box<dyn Router>;
 
     /// G1 to G3: the calling thread fills the queue of one subscription, `batch` messages a publish,
-    /// and empties it by polls of 256, again and again. Times of both.
+    /// and empties it by polls of 256, again and again. Batches are of messages that are described as
+    /// C describes them. Times of both.
     #[cfg_attr(not(native), expect(dead_code, reason = "its section needs the C library"))]
     fn boundary(&self, messages: u64, batch: usize) -> (Duration, Duration);
 

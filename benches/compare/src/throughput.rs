@@ -30,7 +30,7 @@ fn batches(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
     let mut entrants = Vec::new();
     if let Some(ours) = ours {
         entrants.push(rate(OURS, millions, move |n| ours.one_to_one(n, 64, PAYLOAD)));
-        entrants.push(rate("slipring handler", millions, move |n| ours.to_handler(n)));
+        entrants.push(rate("slipring handler", millions, move |n| ours.to_handler(n, false)));
     }
     entrants.push(rate("rtrb", millions, |n| rtrb::chunks(n, 64)));
     entrants.push(rate("disruptor", millions, |n| disruptor::managed(n, 64)));
