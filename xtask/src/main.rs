@@ -18,6 +18,7 @@ mod store;
 mod tidy;
 mod tsan;
 
+use mutations::Lines;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
@@ -26,7 +27,9 @@ cargo xtask tidy                  layering, unsafe rooms, banned words, file len
 cargo xtask header [--check]       make include/slipring.h of ffi/src; --check: fail on a difference
 cargo xtask abi [--check]          list in ffi/abi.txt what compiled programs rely on; --check: compare
 cargo xtask install --prefix P     headers, libraries, pkg-config and CMake packages below P
-cargo xtask mutations [--only N]  weaken one ordering at a time: the loom model must notice
+cargo xtask mutations [--only N | --from N]
+                                  weaken one ordering at a time: the loom model must notice;
+                                  --from: those from N to the end of the list
 cargo xtask tsan                  the stress tests under ThreadSanitizer, on nightly
 cargo xtask crash-sim [--seeds N] [--first-seed S]
                                   the durable log on a simulated disk that crashes, from N seeds
@@ -57,8 +60,9 @@ fn main() -> ExitCode {
         ["abi"] => abi::write(),
         ["abi", "--check"] => abi::check(),
         ["install", options @ ..] => install::run(options),
-        ["mutations"] => mutations::run(None),
-        ["mutations", "--only", name] => mutations::run(Some(name)),
+        ["mutations"] => mutations::run(Lines::All),
+        ["mutations", "--only", name] => mutations::run(Lines::Only(name)),
+        ["mutations", "--from", name] => mutations::run(Lines::From(name)),
         ["tsan"] => tsan::run(),
         ["crash-sim", options @ ..] => store::program("crash-sim", options),
         ["kill-loop", options @ ..] => store::program("kill-loop", options),

@@ -36,12 +36,20 @@ enum Verdict {
     Survived,
 }
 
-/// Runs all mutations, or the one named; fails if one survives, cannot be judged, or none ran.
-pub(crate) fn run(only: Option<&str>) -> Result<(), String> {
+/// Which mutations of the table to run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Lines<'a> {
+    All,
+    Only(&'a str),
+    /// The one named and all behind it: goes on where a run was ended.
+    From(&'a str),
+}
+
+/// Runs the mutations asked for; fails if one survives, cannot be judged, or none ran.
+pub(crate) fn run(lines: Lines<'_>) -> Result<(), String> {
     let path = shell::root().join(TABLE);
     let text = fs::read_to_string(&path).map_err(|e| format!("{TABLE}: {e}"))?;
-    let mutations: Vec<Mutation> =
-        parse(&text)?.into_iter().filter(|m| only.is_none_or(|name| m.name == name)).collect();
+    let mutations = select(parse(&text)?, lines);
     if mutations.is_empty() {
         return Err(format!("{TABLE}: no mutation to run"));
     }
@@ -62,6 +70,15 @@ pub(crate) fn run(only: Option<&str>) -> Result<(), String> {
     }
     println!("{} of {} mutations caught", mutations.len() - failures.len(), mutations.len());
     if failures.is_empty() { Ok(()) } else { Err(failures.join("\n")) }
+}
+
+fn select(mutations: Vec<Mutation>, lines: Lines<'_>) -> Vec<Mutation> {
+    let all = mutations.into_iter();
+    match lines {
+        Lines::All => all.collect(),
+        Lines::Only(name) => all.filter(|m| m.name == name).collect(),
+        Lines::From(name) => all.skip_while(|m| m.name != name).collect(),
+    }
 }
 
 fn parse(text: &str) -> Result<Vec<Mutation>, String> {
@@ -201,6 +218,18 @@ mod tests {
         assert_eq!((all.len(), all[0].from.as_str()), (1, "head, Release"));
         assert!(parse("fill | core/src/ring.rs | only").unwrap_err().contains("3 fields"));
         assert!(parse(&format!("{LINE}\n{LINE}")).unwrap_err().contains("twice"));
+    }
+
+    #[test]
+    fn a_run_begins_where_it_is_told_to() {
+        let text: Vec<_> = ["a", "b", "c"].map(|name| LINE.replacen("fill", name, 1)).into();
+        let names = |lines| {
+            let chosen = select(parse(&text.join("\n")).unwrap(), lines);
+            chosen.iter().map(|m| m.name.as_str()).collect::<String>()
+        };
+        assert_eq!(names(Lines::All), "abc");
+        assert_eq!((names(Lines::Only("b")), names(Lines::From("b"))), ("b".into(), "bc".into()));
+        assert_eq!((names(Lines::Only("d")), names(Lines::From("d"))), ("".into(), "".into()));
     }
 
     #[test]
