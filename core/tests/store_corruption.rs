@@ -27,28 +27,29 @@ fn open(fs: &MemoryFs) -> Result<DiskStore, StoreError> {
 /// A store that was killed with almost 64 KiB in its one segment, the records in it, and the
 /// position below which everything is known to be durable: the last batch alone is above.
 fn killed() -> (MemoryFs, Vec<Vec<u8>>, usize) {
-    let (fs, records, before_last, store) = filled();
+    let (fs, records, batches, store) = filled();
     let killed = fs.with(SEGMENT, fs.bytes(SEGMENT));
     store.close().unwrap();
-    (killed, records, before_last)
+    (killed, records, batches[batches.len() - 1])
 }
 
 /// The same, closed in order: everything is known to be durable.
 fn closed() -> (MemoryFs, Vec<Vec<u8>>, usize) {
-    let (fs, records, before_last, store) = filled();
+    let (fs, records, batches, store) = filled();
     store.close().unwrap();
-    (fs, records, before_last)
+    (fs, records, batches[batches.len() - 1])
 }
 
-fn filled() -> (MemoryFs, Vec<Vec<u8>>, usize, DiskStore) {
+/// The same, still open, and where each batch begins.
+fn filled() -> (MemoryFs, Vec<Vec<u8>>, Vec<usize>, DiskStore) {
     let fs = MemoryFs::default();
     let store = open(&fs).unwrap();
     let mut records: Vec<Vec<u8>> = vec![];
-    let mut before_last = 0;
+    let mut batches = vec![];
     let mut byte = 0_u8;
     while fs.bytes(SEGMENT).len() < 62_000 {
         let base_sequence = records.len() as u64;
-        before_last = fs.bytes(SEGMENT).len();
+        batches.push(fs.bytes(SEGMENT).len());
         for at in 0..1 + base_sequence % 4 {
             // No zeros in it, so that nothing looks as if it had not been written.
             let payload: Vec<u8> = (0..300 + 97 * at)
@@ -73,7 +74,7 @@ fn filled() -> (MemoryFs, Vec<Vec<u8>>, usize, DiskStore) {
         store.append(0, &Group { base_sequence, parts: &parts }).unwrap();
         store.commit(0, records.len() as u64).unwrap();
     }
-    (fs, records, before_last, store)
+    (fs, records, batches, store)
 }
 
 /// What a store on these files makes of a changed segment.
@@ -235,4 +236,26 @@ fn every_pair_of_swapped_sectors_is_noticed() {
         let outcome = outcome(&fs, changed, &records);
         assert_noticed(&outcome, a * SECTOR, before_last, segment.len(), &format!("{a} and {b}"));
     });
+}
+
+/// It verifies, and is of the same file: only what it begins with tells that it is not the next. If
+/// the last one were believed, the log would go on at sequences that were given out.
+#[test]
+fn a_batch_in_the_place_of_another_is_noticed() {
+    let (fs, records, mut ends, _store) = filled();
+    let segment = fs.bytes(SEGMENT);
+    ends.push(segment.len());
+    let batches: Vec<_> = ends.windows(2).map(|ends| ends[0]..ends[1]).collect();
+    let mut tried = 0;
+    for to in &batches {
+        for from in batches.iter().filter(|from| *from != to && from.len() == to.len()) {
+            tried += 1;
+            let mut changed = segment.clone();
+            changed.copy_within(from.clone(), to.start);
+            let outcome = outcome(&fs, changed, &records);
+            let what = format!("the batch of {from:?} in the place of {to:?}");
+            assert_noticed(&outcome, to.start, segment.len(), segment.len(), &what);
+        }
+    }
+    assert!(tried > 100, "{tried} batches are as long as another");
 }

@@ -274,6 +274,25 @@ fn sequences_are_given_up_after_a_power_cut_and_not_after_a_kill() {
     }
 }
 
+/// Opening reserves many at once; these are more, and the power cut takes all of them.
+#[test]
+fn sequences_beyond_those_that_opening_has_reserved_are_given_up_too() {
+    const COUNT: u64 = (1 << 18) + 1;
+    let builder = || builder().sync(SyncPolicy::Os).segment_bytes(64 << 20);
+    let fs = MemoryFs::default();
+    let store = open(builder(), &fs).unwrap();
+    let mut group = vec![];
+    for sequence in 0..COUNT {
+        let place = RecordPlace { offset: sequence, sequence, ..RecordPlace::default() };
+        StoredRecord::encode(&NewMessage::new(b""), place, &mut group).unwrap();
+    }
+    store.append(0, &Group { base_sequence: 0, parts: &[&group] }).unwrap();
+    assert_eq!(store.bounds(0).unwrap().end, COUNT);
+    let cut = changed(&fs, FIRST, |bytes| bytes.truncate(4096));
+    let store = open(builder().boot(2), &cut).unwrap();
+    assert!(store.bounds(0).unwrap().end >= COUNT, "a sequence that was seen is given out again");
+}
+
 #[test]
 fn a_store_is_open_once() {
     let dir = tempfile::tempdir().unwrap();
