@@ -297,7 +297,8 @@ impl Run {
     }
 }
 
-/// A disk with metadata of some commits on it, and what it says.
+/// A disk with metadata of some commits on it, and what it says: as a process leaves it that dies
+/// when the last commit is complete, so that nothing but the commit has made it whole.
 ///
 /// # Errors
 ///
@@ -305,8 +306,11 @@ impl Run {
 pub fn sample(seed: u64, commits: usize) -> Outcome<(SimFs, Contents)> {
     let mut run = Run::new(seed, SimOptions { short_per_mille: 0, ..SimOptions::default() });
     run.life(&[], commits)?;
-    let metadata = run.open(false)?;
-    let contents = metadata.map(|metadata| metadata.contents()).unwrap_or_default();
-    debug_assert!(run.fs.contents(Path::new(META_FILE)).is_some());
-    Ok((run.fs, contents))
+    let Some(metadata) = run.open(false)? else {
+        return run.fail("it does not open".to_owned());
+    };
+    run.commit(&metadata, false)?;
+    let fs = run.fs.copy();
+    debug_assert!(fs.contents(Path::new(META_FILE)).is_some());
+    Ok((fs, metadata.contents()))
 }
