@@ -1,10 +1,11 @@
 //! The metadata on a disk that loses what it may, and on a real one.
 
+use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 
-use slipring::internals::{Change, META_FILE, MetaError, Metadata, RealFs};
-use slipring_sim::{Report, SimFs, SimOptions, metadata};
+use slipring::internals::{Change, Fs, META_FILE, MetaError, Metadata, OpenHow, RealFs};
+use slipring_sim::{Fault, Planned, Report, SimFs, SimOptions, Until, metadata};
 
 #[test]
 fn no_seed_loses_an_acknowledged_commit() {
@@ -60,4 +61,40 @@ fn a_full_disk_refuses_commits_and_takes_them_again_when_there_is_room() {
     let contents = metadata.contents();
     drop(metadata);
     assert_eq!(Metadata::open(Arc::new(fs.restart())).unwrap().contents(), contents);
+}
+
+/// Newer metadata was put in its place, by whatever copies files, and the sync failed: programs still
+/// read all of it, and some is not on the disk and never will be.
+#[test]
+fn what_opening_finds_is_on_the_disk() {
+    let (mut opened, mut lost) = (0, 0);
+    for seed in 0..200 {
+        let options = SimOptions { can_ruin: false, short_per_mille: 0, capacity: None };
+        let fs = SimFs::new(seed, options);
+        let metadata = Metadata::create(Arc::new(fs.clone()), 7).unwrap();
+        metadata.commit(&[Change::Frontier(1, 100)]).unwrap();
+        drop(metadata);
+        let newer = fs.copy();
+        let metadata = Metadata::open(Arc::new(newer.clone())).unwrap();
+        metadata.commit(&[Change::Frontier(2, 200)]).unwrap();
+        drop(metadata);
+        let path = Path::new(META_FILE);
+        let bytes = newer.contents(path).unwrap();
+        let file = fs.open(path, OpenHow::ReadWrite).unwrap();
+        file.write_at(&[IoSlice::new(&bytes)], 0).unwrap();
+        fs.plan(vec![Planned { at: fs.calls(), fault: Fault::Io, until: Until::Once }]);
+        file.sync_data().unwrap_err();
+        // What was lost can be what it cannot be opened without.
+        let Ok(metadata) = Metadata::open(Arc::new(fs.clone())) else {
+            lost += 1;
+            continue;
+        };
+        let found = metadata.contents();
+        opened += 1;
+        fs.power_cut();
+        drop(metadata);
+        let again = Metadata::open(Arc::new(fs.restart())).map(|metadata| metadata.contents());
+        assert_eq!(again.ok(), Some(found), "seed {seed}");
+    }
+    assert!(opened > 20 && lost > 0, "{opened} opened, {lost} lost");
 }
