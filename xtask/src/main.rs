@@ -30,7 +30,7 @@ cargo xtask install --prefix P     headers, libraries, pkg-config and CMake pack
 cargo xtask mutations [--only N | --from N]
                                   weaken one ordering at a time: the loom model must notice;
                                   --from: those from N to the end of the list
-cargo xtask tsan                  the stress tests under ThreadSanitizer, on nightly
+cargo xtask tsan                  the stress tests under ThreadSanitizer, on nightly with rust-src
 cargo xtask crash-sim [--seeds N] [--first-seed S]
                                   the durable log on a simulated disk that crashes, from N seeds
 cargo xtask kill-loop [--cycles N] [--dir DIR]
