@@ -1,4 +1,5 @@
 //! The segmented log on the simulated disk: from many seeds, and with a fault at every call.
+#![expect(clippy::unwrap_used, reason = "a failed helper fails its test")]
 #![expect(clippy::disallowed_types, reason = "tests use the standard library's atomics")]
 
 use std::path::Path;
