@@ -297,20 +297,32 @@ impl Run {
     }
 }
 
-/// A disk with metadata of some commits on it, and what it says: as a process leaves it that dies
-/// when the last commit is complete, so that nothing but the commit has made it whole.
+/// How a process leaves metadata.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a test goes through both")]
+pub enum Left {
+    /// It dies when its last commit is complete: nothing but the commit has made the file whole.
+    Killed,
+    /// In order.
+    Closed,
+}
+
+/// A disk with metadata of some commits on it, and what it says.
 ///
 /// # Errors
 ///
 /// If that cannot be made.
-pub fn sample(seed: u64, commits: usize) -> Outcome<(SimFs, Contents)> {
+pub fn sample(seed: u64, commits: usize, left: Left) -> Outcome<(SimFs, Contents)> {
     let mut run = Run::new(seed, SimOptions { short_per_mille: 0, ..SimOptions::default() });
     run.life(&[], commits)?;
     let Some(metadata) = run.open(false)? else {
         return run.fail("it does not open".to_owned());
     };
     run.commit(&metadata, false)?;
-    let fs = run.fs.copy();
+    let contents = metadata.contents();
+    let killed = run.fs.copy();
+    drop(metadata);
+    let fs = if left == Left::Killed { killed } else { run.fs };
     debug_assert!(fs.contents(Path::new(META_FILE)).is_some());
-    Ok((fs, metadata.contents()))
+    Ok((fs, contents))
 }

@@ -198,19 +198,21 @@ fn open_metadata(fs: &SimFs) -> Result<Contents, String> {
 
 #[test]
 fn no_damage_of_metadata_gives_another_state() {
-    let (fs, good) = metadata::sample(3, 6).unwrap();
-    let file = PathBuf::from(META_FILE);
-    let bytes = fs.contents(&file).unwrap();
-    let sample = Sample { fs, file, bytes, good };
-    // The two copies of the header more closely: each makes up for the other.
-    let mut count = Count::default();
-    for bit in (0..512 * 8).chain(4096 * 8..4608 * 8).step_by(13) {
-        let mut bytes = sample.bytes.clone();
-        bytes[bit / 8] ^= 1 << (bit % 8);
-        sample.try_bytes(&bytes, &format!("bit {bit}"), &open_metadata, &mut count);
+    for left in [metadata::Left::Killed, metadata::Left::Closed] {
+        let (fs, good) = metadata::sample(3, 6, left).unwrap();
+        let file = PathBuf::from(META_FILE);
+        let bytes = fs.contents(&file).unwrap();
+        let sample = Sample { fs, file, bytes, good };
+        // The two copies of the header more closely: each makes up for the other.
+        let mut count = Count::default();
+        for bit in (0..512 * 8).chain(4096 * 8..4608 * 8).step_by(13) {
+            let mut bytes = sample.bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            sample.try_bytes(&bytes, &format!("bit {bit}"), &open_metadata, &mut count);
+        }
+        assert_eq!(count.told, 0, "{left:?}");
+        let count = sample.sweep(stride(1999), &open_metadata);
+        println!("metadata of {} bytes, {left:?}: {count:?}", sample.bytes.len());
+        assert!(count.told > 0, "{left:?}");
     }
-    assert_eq!(count.told, 0);
-    let count = sample.sweep(stride(1999), &open_metadata);
-    println!("metadata of {} bytes: {count:?}", sample.bytes.len());
-    assert!(count.told > 0);
 }
