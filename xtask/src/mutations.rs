@@ -18,6 +18,16 @@ const FORM: &str = "name | file | exact source text | replacement | loom test fi
 const MODEL_LIMIT: Duration = Duration::from_secs(600);
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 const PREEMPTIONS: &str = "3";
+/// A mutation takes as long as compiling it: models that fail do so in seconds. So what did not change
+/// is not compiled again, and our own code is optimised a little; loom itself as it is in `cargo loom`.
+const PROFILE: [&str; 6] = [
+    "profile.loom.incremental=true",
+    "profile.loom.opt-level=1",
+    "profile.loom.package.'*'.opt-level=3",
+    "profile.loom.codegen-units=64",
+    "profile.loom.lto='off'",
+    "profile.loom.debug=0",
+];
 /// What the copy leaves out: not needed to build the models.
 const LEFT_OUT: &[&str] = &["benches/compare", "docs", "examples/data"];
 
@@ -111,7 +121,8 @@ fn parse(text: &str) -> Result<Vec<Mutation>, String> {
 
 fn judge(mutation: &Mutation) -> Result<Verdict, String> {
     let folder = shell::root().join("target/mutations");
-    let copy = folder.join(&mutation.name);
+    // One place for all of them, or each would be compiled from the start.
+    let copy = folder.join("workspace");
     copy_workspace(&copy)?;
     let path = copy.join(&mutation.file);
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", mutation.file))?;
@@ -164,13 +175,10 @@ fn models(copy: &Path, rest: &[&str]) -> Command {
     let mut command = shell::without_rustflags(shell::cargo(&[
         "--config",
         "build.rustflags=['--cfg','slipring_loom']",
-        "test",
-        "--package",
-        "slipring-loom-tests",
-        "--profile",
-        "loom",
-        "--target-dir",
     ]));
+    // Before `test`: behind it, they would be all the settings there are.
+    PROFILE.iter().for_each(|setting| _ = command.args(["--config", setting]));
+    command.args(["test", "--package", "slipring-loom-tests", "--profile", "loom", "--target-dir"]);
     command.arg(target).args(rest).current_dir(copy);
     if std::env::var_os("LOOM_MAX_PREEMPTIONS").is_none() {
         command.env("LOOM_MAX_PREEMPTIONS", PREEMPTIONS);
