@@ -71,7 +71,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
 /// Uses within one layer that are allowed all the same: (file, file it uses, reason).
 pub(crate) const ALLOWED: &[(&str, &str, &str)] = &[];
 
-/// The only files of `core/src` that may contain `unsafe`. Each has a model or a Miri run.
+/// The only files of `core/src` that may contain `unsafe`. Each says why where it allows that.
 pub(crate) const UNSAFE_ROOMS: &[&str] = &[
     "sync.rs",
     "event.rs",

@@ -270,7 +270,7 @@ impl IndexOf {
     /// What an index of it has at most. A row is of a record, or of 16 bytes that name a partition; a
     /// place is of a record.
     pub(crate) fn most_bytes(&self) -> u64 {
-        HEADER as u64 + self.position.saturating_mul(4)
+        (HEADER as u64).saturating_add(self.position.saturating_mul(4))
     }
 }
 
@@ -365,6 +365,7 @@ mod tests {
         assert_eq!(SegmentIndex::decode(&bytes, 100, IndexOf { end: 131, ..OF }), None);
         assert_eq!(SegmentIndex::decode(&bytes, 101, OF), None);
         assert_eq!(SegmentIndex::decode(&bytes, 100, IndexOf { position: 40, ..OF }), None);
+        assert_eq!(IndexOf { position: u64::MAX, ..OF }.most_bytes(), u64::MAX);
         // The header's last bytes pad: they are checked, too.
         for bit in 0..bytes.len() * 8 {
             let mut bytes = bytes.clone();
