@@ -111,7 +111,8 @@ impl DiskStoreBuilder {
     /// With as much as a segment has, and [`SyncPolicy::Always`], segments are made full of zeros: the
     /// first when a store is made, which takes as long as writing it; others when the one before is
     /// half full and little is appended, so that there is up to one more for each shard. Syncs of
-    /// much at once, up to what a segment has, then take about two thirds of the time.
+    /// much at once, up to what a segment has, then take about two thirds of the time. To lower
+    /// `segment_bytes` to this has the same effect.
     #[must_use]
     pub fn preallocate_bytes(mut self, bytes: u64) -> Self {
         self.options.preallocate_bytes = bytes;
@@ -361,7 +362,13 @@ impl Shared {
     }
 
     fn maintain(&self, shard: &ShardLog) -> Result<(), StoreError> {
-        with_room(&self.room.reserve, || shard.maintain())
+        with_room(&self.room.reserve, || shard.maintain())?;
+        // What has become free on a full disk is for others first.
+        if self.room.reserve.is_held() {
+            // Relaxed: a hint.
+            shard.prepare(&|| !self.stop.load(Ordering::Relaxed))?;
+        }
+        Ok(())
     }
 
     /// Gives back what is made of segments to come; whether there was any.
@@ -501,6 +508,7 @@ impl MessageStore for DiskStore {
     }
 
     fn close(&self) -> Result<(), StoreError> {
+        self.shared.stop.store(true, Ordering::Relaxed);
         let closed = |shard| self.shared.shard(shard)?.close();
         // Every shard is closed, also when one fails.
         let outcomes: Vec<_> = (0..self.shards()).map(closed).collect();

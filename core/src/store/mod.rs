@@ -44,7 +44,7 @@
 //! shard-000/<sequence>.log        a segment: the records from that sequence on
 //! shard-000/<sequence>.idx        its index; made again if it is not there
 //! shard-000/<sequence>.<n>.torn   what a crash left half written, cut off and kept; the last eight
-//! shard-000/spare.log.tmp         the file of a segment to come, where they are made ahead
+//! shard-000/spare-<n>.log.tmp     the file of a segment to come, where they are made ahead
 //! ```
 //!
 //! With the defaults that is 97 MiB when a store of one shard has its first record, and 32 MiB more for

@@ -77,10 +77,7 @@ impl Plan {
         epoch: u32,
         salt: u32,
     ) -> Result<(), StoreError> {
-        self.batches.clear();
-        self.slices.clear();
-        self.touches.clear();
-        self.bytes = 0;
+        self.forget(usize::MAX);
         let mut sequence = group.base_sequence;
         let mut open = Open::new(sequence, self, salt);
         for (number, part) in group.parts.iter().enumerate() {
@@ -121,6 +118,17 @@ impl Plan {
         }
         self.records = sequence - group.base_sequence;
         Ok(())
+    }
+
+    /// Is empty again, and keeps the memory for `most` of each.
+    pub(crate) fn forget(&mut self, most: usize) {
+        self.batches.clear();
+        self.slices.clear();
+        self.touches.clear();
+        self.batches.shrink_to(most);
+        self.slices.shrink_to(most);
+        self.touches.shrink_to(most);
+        self.bytes = 0;
     }
 
     /// What is one touch is dense; that touches follow each other is the writer's to see.

@@ -263,8 +263,10 @@ impl Attempt<'_> {
         let last = match all.last() {
             Some(last) => Arc::clone(last),
             None => {
-                if let Some(bytes) = self.home.options.spare_bytes() {
-                    self.home.spare.make(&*self.home.fs, &self.home.dir, bytes)?;
+                if let Some(bytes) = self.home.options.spare_bytes()
+                    && let Some(made) = self.home.make_spare(bytes, &|| true)?
+                {
+                    self.home.spare.put(&*self.home.fs, made);
                 }
                 let gaps = Gaps::default().and(end..next);
                 let before = Before { end, gaps, damaged: false };
@@ -296,6 +298,7 @@ impl Attempt<'_> {
             frontier: state.frontier,
             refusal: None,
             asked_at: FIRST_BATCH,
+            is_next_made: false,
             plan: Plan::default(),
             undo: vec![],
         };

@@ -46,6 +46,11 @@ impl Reserve {
         Ok(self.is_held.load(Ordering::Relaxed) || self.take()?)
     }
 
+    /// Whether it is held, as far as this thread knows.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Relaxed)
+    }
+
     #[cold]
     fn take(&self) -> io::Result<bool> {
         let file = self.lock();

@@ -17,7 +17,7 @@ use super::index::{IndexOf, PartitionRow, SegmentIndex};
 use super::record::{long, word};
 use super::sabotage::sabotaged;
 use super::scan;
-use super::spare::Spare;
+use super::spare::SpareFile;
 use crate::fs::{Fs, FsFile, OpenHow, read_full_at, write_all_at};
 use crate::sync::Mutex;
 use std::fmt;
@@ -161,11 +161,11 @@ impl Segment {
         fs: &dyn Fs,
         dir: &Path,
         header: SegmentHeader,
-        spare: Option<Box<dyn FsFile>>,
+        spare: Option<SpareFile>,
     ) -> io::Result<(Self, u64)> {
         let path = log_path(dir, header.base);
         let (temporary, file) = match spare {
-            Some(file) => (Spare::path(dir), file),
+            Some(SpareFile { path, file }) => (path, file),
             None => {
                 let temporary = path.with_extension("log.tmp");
                 let file = create_new(fs, &temporary)?;
@@ -184,7 +184,10 @@ impl Segment {
                 return Err(error);
             }
         };
-        fs.rename(&temporary, &path)?;
+        if let Err(error) = fs.rename(&temporary, &path) {
+            let _ = fs.remove(&temporary);
+            return Err(error);
+        }
         if !sabotaged("segment_dir_sync") {
             fs.sync_dir(dir)?;
         }

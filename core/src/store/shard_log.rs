@@ -326,8 +326,8 @@ impl ShardLog {
         Ok(bytes)
     }
 
-    /// What is due now and then: ends a segment that is old, makes the file of the next one, and notes
-    /// how far an idle log is durable, so that later damage to its last batches is not taken for a torn end.
+    /// What is due now and then: ends a segment that is old, and notes how far an idle log is
+    /// durable, so that later damage to its last batches is not taken for a torn end.
     /// Not while retention is at work: there is a next time.
     pub(crate) fn maintain(&self) -> Result<(), StoreError> {
         let _upkeep = match self.upkeep.try_lock() {
@@ -344,12 +344,7 @@ impl ShardLog {
         if is_old && writer.extent.sequence > writer.active.base() {
             writer.roll(&self.home, &self.segments, &self.commit)?;
         }
-        let Home { fs, dir, options, spare, .. } = &self.home;
-        let spare_bytes = options.spare_bytes().filter(|_| writer.has_time(options));
         drop(writer);
-        if let Some(bytes) = spare_bytes {
-            spare.make(&**fs, dir, bytes)?;
-        }
         let (written, durable) = self.commit.marks();
         if written != durable {
             return Ok(());
@@ -360,9 +355,30 @@ impl ShardLog {
             .map_err(|error| poisoned(&self.commit, "superblock", &error))
     }
 
+    /// Makes the file of the next segment, if there is time for that, and as long as `goes_on` says so.
+    /// Nobody waits for it.
+    pub(crate) fn prepare(&self, goes_on: &dyn Fn() -> bool) -> Result<(), StoreError> {
+        let Home { fs, options, spare, .. } = &self.home;
+        let Some(bytes) = options.spare_bytes() else { return Ok(()) };
+        let is_due = {
+            let mut writer = self.writer();
+            writer.check(&self.commit).is_ok() && writer.has_time(options)
+        };
+        if !is_due || spare.is_there() {
+            return Ok(());
+        }
+        let Some(made) = self.home.make_spare(bytes, goes_on)? else { return Ok(()) };
+        // Whoever closes has this lock as well, and gives up what is there.
+        match self.writer().refusal {
+            None => spare.put(&**fs, made),
+            Some(_) => made.remove(&**fs),
+        }
+        Ok(())
+    }
+
     /// Gives back the file of the next segment; whether there was one.
     pub(crate) fn give_up_spare(&self) -> bool {
-        self.home.spare.give_up(&*self.home.fs, &self.home.dir)
+        self.home.spare.give_up(&*self.home.fs)
     }
 
     /// Syncs, and notes that everything is there. Nothing can be appended afterwards.

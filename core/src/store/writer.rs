@@ -16,7 +16,7 @@ use super::scan;
 use super::sector::{WriteError, write_sectors_at};
 use super::segment::{Extent, Segment, SegmentHeader, StoreId};
 use super::segments::Segments;
-use super::spare::{Spare, ZEROS};
+use super::spare::{Spare, SpareFile, ZEROS};
 use super::superblock::{FRONTIER_STEP, SharedSuperblock, State};
 use crate::clock::Clock;
 use crate::fs::{Fs, FsFile, write_all_at};
@@ -31,8 +31,8 @@ use std::sync::Arc;
 const MAX_GROUP: usize = 1 << 30;
 /// A batch of so many bytes is written from one buffer: copying it costs less than a list of two.
 const SMALL: usize = 2048;
-/// More room than this for the touches of a group is not kept for the next one.
-const KEPT_TOUCHES: usize = 4096;
+/// More room than for so many slices and touches of a group is not kept for the next one.
+const KEPT: usize = 4096;
 /// The most partitions in one batch that carries their tails.
 const MAX_TAILS: usize = 1 << 16;
 
@@ -51,6 +51,17 @@ pub(crate) struct Home {
     pub(crate) entropy: Entropy,
     /// Random: tells this log, as it is open now, from all others.
     pub(crate) log: u64,
+}
+
+impl Home {
+    /// Makes the file of a segment to come.
+    pub(super) fn make_spare(
+        &self,
+        bytes: u64,
+        goes_on: &dyn Fn() -> bool,
+    ) -> io::Result<Option<SpareFile>> {
+        SpareFile::make(&*self.fs, &self.dir, self.entropy.next(), bytes, goes_on)
+    }
 }
 
 /// How far a partition has come.
@@ -82,6 +93,8 @@ pub(crate) struct Writer {
     pub(super) refusal: Option<StoreError>,
     /// The position when [`has_time`](Self::has_time) was asked last.
     pub(super) asked_at: u64,
+    /// Whether it said so.
+    pub(super) is_next_made: bool,
     /// What the last group has left of memory.
     pub(super) plan: Plan,
     /// What the partitions were before the group that is being appended.
@@ -132,9 +145,10 @@ impl Writer {
         }
         let mut plan = std::mem::take(&mut self.plan);
         let outcome = self.append_planned(group, &mut plan, durable, home, commit);
-        if plan.touches.capacity() <= KEPT_TOUCHES {
-            self.plan = plan;
-        }
+        plan.forget(KEPT);
+        self.plan = plan;
+        self.undo.clear();
+        self.undo.shrink_to(KEPT);
         outcome
     }
 
@@ -434,12 +448,13 @@ impl Writer {
         self.begin_segment(self.extent.sequence, home, segments)
     }
 
-    /// Whether the file of the next segment may be made, because this one is half full and little was
-    /// appended to it since that was asked last.
+    /// Whether to make the file of the next segment, because this one is half full and little was
+    /// appended to it since that was asked last. Says so once for each.
     pub(super) fn has_time(&mut self, options: &Options) -> bool {
         let position = self.extent.position;
         let appended = position - std::mem::replace(&mut self.asked_at, position);
-        position * 2 >= options.segment_bytes && appended * 4 < options.segment_bytes
+        let is_due = position * 2 >= options.segment_bytes && appended * 4 < options.segment_bytes;
+        is_due && !std::mem::replace(&mut self.is_next_made, true)
     }
 
     /// Begins a new segment at `base`, which is not below the end of the log.
@@ -457,6 +472,7 @@ impl Writer {
         self.file = segment.file(&*home.fs)?;
         self.extent = segment.extent();
         (self.allocated, self.zeroed, self.asked_at) = (len, len, self.extent.position);
+        self.is_next_made = false;
         self.active = Arc::new(segment);
         segments.push(Arc::clone(&self.active));
         Ok(())
