@@ -11,7 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from ._errors import AckError, Closed, Disconnected, Lagged
+from ._errors import AckError, Closed, Disconnected, Lagged, StoreError
 from ._logging import log
 from ._slipring import _settle
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     _OnError = Callable[[Message, BaseException], object]
     _OnLagged = Callable[[int], object]
     _Waiting = dict[asyncio.AbstractEventLoop, set[asyncio.Future[None]]]
+
+
+#: Seconds that a handler rests when the store cannot be read, like one on a worker.
+_UNREADABLE = 1.0
 
 
 async def readable(subscription: Subscription) -> None:
@@ -130,6 +134,11 @@ async def _handle(
             except Lagged as lagged:
                 if on_lagged is not None:
                     _tell("an on_lagged function failed", on_lagged, lagged.count)
+                continue
+            except StoreError as error:
+                # Nothing is lost: what comes next is asked for again.
+                log(f"{subscription!r} cannot be read, and is tried again", error)
+                await asyncio.sleep(_UNREADABLE)
                 continue
             except (Closed, Disconnected):
                 return

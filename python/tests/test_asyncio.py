@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
+import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -374,6 +377,48 @@ def test_a_coroutine_handler_goes_on_behind_a_loss(
     failed = [record.getMessage() for record in caplog.records if record.name == "slipring"]
     raises = who == "a function that raises"
     assert failed == (["an on_lagged function failed"] if raises else [])
+
+
+@contextlib.contextmanager
+def unreadable(folder: Path) -> Iterator[None]:
+    """Meanwhile, the log's descriptors are of a folder, from which no bytes can be read."""
+    links = ((int(link.name), link) for link in Path("/proc/self/fd").iterdir())
+    logs = [fd for fd, link in links if str(link.resolve()).startswith(str(folder / "shard-"))]
+    assert logs
+    kept, other = {fd: os.dup(fd) for fd in logs}, os.open(folder, os.O_RDONLY)
+    for fd in logs:
+        os.dup2(other, fd, inheritable=False)
+    os.close(other)
+    yield
+    for fd, was in kept.items():
+        os.dup2(was, fd, inheritable=False)
+        os.close(was)
+
+
+def test_a_coroutine_handler_goes_on_when_the_store_can_be_read_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(broker: Broker) -> None:
+        broker.publish_many("a", [bytes(16 << 10)] * 64)
+        got: list[int] = []
+        got_all = asyncio.Event()
+
+        async def handle(message: Message) -> None:
+            got.append(message.offset)
+            if len(got) == 64:
+                got_all.set()
+
+        with unreadable(tmp_path), caplog.at_level(logging.ERROR, logger="slipring"):
+            broker.subscribe("a", handler=handle, start=slipring.Start.EARLIEST)
+            await settle()
+        assert got == []
+        (record,) = caplog.records
+        assert record.name == "slipring" and "cannot be read" in record.getMessage()
+        assert record.exc_info and isinstance(record.exc_info[1], slipring.StoreError)
+        await got_all.wait()
+        assert got == list(range(64))
+
+    run(main, path=tmp_path, sync=slipring.Sync.OS, memory_budget=256 << 10)
 
 
 def test_a_coroutine_handler_ends_when_its_subscription_is_disconnected() -> None:
