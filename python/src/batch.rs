@@ -7,6 +7,14 @@ use pyo3::types::{PyBytes, PyList, PySlice};
 use slipring_core::{Message as CoreMessage, OwnedMessage, OwnedMessages};
 
 /// Messages received together: a sequence that makes a `Message` where one is asked for.
+///
+/// >>> import slipring
+/// >>> with slipring.open() as broker:
+/// ...     jobs = broker.subscribe("jobs")
+/// ...     receipt = broker.publish_many("jobs", [b"one", b"two"])
+/// ...     batch = jobs.get_many(10)
+/// >>> len(batch), batch[1].offset, batch.payloads(), batch.join()
+/// (2, 1, [b'one', b'two'], b'onetwo')
 #[pyclass(frozen, sequence, weakref, module = "slipring")]
 pub(crate) struct Batch(Messages);
 

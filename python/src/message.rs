@@ -21,6 +21,16 @@ const SHOWN: usize = 32;
 /// A message. It is a read-only buffer over the payload where it lies: `memoryview(message)` and
 /// `numpy.frombuffer(message)` copy nothing, `bytes(message)` copies. It keeps its chunk of the log
 /// (64 KiB, or itself if larger) in memory as long as it lives, also when the broker is closed.
+///
+/// >>> import slipring
+/// >>> with slipring.open() as broker:
+/// ...     scores = broker.subscribe("sports/*")
+/// ...     receipt = broker.publish("sports/cricket", b"four!", team="IN")
+/// ...     message = scores.get()
+/// >>> message.topic, message.offset, message.attempt
+/// ('sports/cricket', 0, 1)
+/// >>> bytes(message), memoryview(message)[:4].tobytes()
+/// (b'four!', b'four')
 #[pyclass(frozen, module = "slipring")]
 pub(crate) struct Message(UnsafeCell<Body>);
 
@@ -386,6 +396,14 @@ pub(crate) fn rebuild_message(
 }
 
 /// The attributes of a message: a read-only mapping that looks them up in the record.
+///
+/// >>> import slipring
+/// >>> with slipring.open() as broker:
+/// ...     scores = broker.subscribe("scores")
+/// ...     receipt = broker.publish("scores", b"four!", team="IN")
+/// ...     attributes = scores.get().attributes
+/// >>> attributes["team"], attributes.get("over"), dict(attributes)
+/// ('IN', None, {'team': 'IN'})
 #[pyclass(frozen, mapping, module = "slipring")]
 pub(crate) struct Attributes(Py<Message>);
 
