@@ -23,6 +23,7 @@
 //! its load) makes the chunk's header visible.
 #![expect(unsafe_code, reason = "raw memory that many threads share under a token protocol")]
 
+use crate::prefetch;
 use crate::sync::{
     Arc, AtomicPtr, AtomicU64, CachePadded, Mutex, Ordering, UnsafeCell, epoch, fence, watched,
 };
@@ -35,6 +36,9 @@ pub const CHUNK_BYTES: usize = if cfg!(slipring_loom) { 4 * 1024 } else { 64 * 1
 
 /// Where the first record of a chunk begins.
 pub const FIRST_RECORD: usize = 384;
+
+/// How far ahead of what it writes a publisher fetches the lines of its chunk, in bytes.
+pub(crate) const AHEAD: usize = 1024;
 
 #[repr(C)]
 #[derive(Debug)]
@@ -120,6 +124,24 @@ impl Chunk {
         }
     }
 
+    /// A hint that its first records will be written soon.
+    fn fetch_first(self) {
+        let base = self.base() as usize;
+        (base..base + FIRST_RECORD + AHEAD).step_by(64).for_each(prefetch::for_write);
+    }
+
+    /// A hint that its last token will be given back soon.
+    pub(crate) fn fetch_header(self) {
+        let base = self.base() as usize;
+        (base..base + size_of::<Header>()).step_by(64).for_each(prefetch::for_write);
+    }
+
+    /// A hint that tokens will be taken soon.
+    #[inline]
+    pub(crate) fn fetch_tokens(self) {
+        prefetch::for_write(self.base() as usize);
+    }
+
     /// Tokens now; for the decision to refuse, which reads it under the baton, and for tests.
     pub fn tokens(self) -> u64 {
         self.header().tokens.load(Ordering::Acquire)
@@ -138,8 +160,27 @@ pub struct Pool {
 
 #[derive(Debug, Default)]
 struct Free {
-    by_units: HashMap<u32, Vec<Chunk>>,
+    /// Of one unit, which nearly all are.
+    single: Vec<Chunk>,
+    larger: HashMap<u32, Vec<Chunk>>,
     bytes: usize,
+}
+
+impl Free {
+    fn pop(&mut self, units: u32) -> Option<Chunk> {
+        let list = if units == 1 { &mut self.single } else { self.larger.get_mut(&units)? };
+        let chunk = list.pop()?;
+        self.bytes -= units as usize * CHUNK_BYTES;
+        Some(chunk)
+    }
+
+    fn push(&mut self, chunk: Chunk, units: u32) {
+        self.bytes += units as usize * CHUNK_BYTES;
+        let larger = &mut self.larger;
+        let list = if units == 1 { &mut self.single } else { larger.entry(units).or_default() };
+        // The most recently used chunk is taken again first: its lines are still cached.
+        list.push(chunk);
+    }
 }
 
 impl Pool {
@@ -158,19 +199,31 @@ impl Pool {
     /// it is recycled.
     fn take(pool: &Arc<Self>, record: usize, tokens: u64) -> Option<Chunk> {
         let units = (FIRST_RECORD + record).div_ceil(CHUNK_BYTES) as u32;
-        let bytes = units as usize * CHUNK_BYTES;
-        let recycled = {
-            let mut free = lock(&pool.free);
-            let chunk = free.by_units.get_mut(&units).and_then(Vec::pop);
-            if chunk.is_some() {
-                free.bytes -= bytes;
-            }
-            chunk
-        };
+        let recycled = lock(&pool.free).pop(units);
         let chunk = match recycled {
             Some(chunk) => chunk,
             None => new_chunk(units)?,
         };
+        Some(Self::hand_out(pool, chunk, tokens))
+    }
+
+    /// A chunk for the records that will come, with one token. All its pages are there: none is missing
+    /// first when a record comes to it.
+    fn take_ahead(pool: &Arc<Self>) -> Option<Chunk> {
+        let recycled = lock(&pool.free).pop(1);
+        let chunk = match recycled {
+            Some(chunk) => chunk,
+            None => {
+                let chunk = new_chunk(1)?;
+                memory::populate(chunk.base(), CHUNK_BYTES);
+                chunk
+            }
+        };
+        Some(Self::hand_out(pool, chunk, 1))
+    }
+
+    /// Puts a chunk to use that nobody else knows.
+    fn hand_out(pool: &Arc<Self>, chunk: Chunk, tokens: u64) -> Chunk {
         let header = chunk.header();
         // SAFETY: the chunk came from the free list or is new: nobody else reaches its header.
         header.home.with_mut(|home| unsafe { *home = Some(Arc::clone(pool)) });
@@ -178,8 +231,15 @@ impl Pool {
         // a release of its own.
         header.tokens.store(tokens, Ordering::Relaxed);
         header.claimed.store(FIRST_RECORD as u64, Ordering::Relaxed);
-        pool.in_use.fetch_add(bytes as u64, Ordering::Relaxed);
-        Some(chunk)
+        pool.in_use.fetch_add(chunk.bytes() as u64, Ordering::Relaxed);
+        chunk
+    }
+
+    /// A hint that a chunk will be taken soon.
+    fn fetch(self: &Arc<Self>) {
+        let own = &raw const **self as usize;
+        // The reference counts lie in front of what they count.
+        (own - 64..own + size_of::<Self>()).step_by(64).for_each(prefetch::for_write);
     }
 
     fn put(&self, chunk: Chunk) {
@@ -187,9 +247,7 @@ impl Pool {
         self.in_use.fetch_sub(bytes as u64, Ordering::Relaxed);
         let mut free = lock(&self.free);
         if free.bytes + bytes <= self.keep {
-            free.bytes += bytes;
-            // The most recently used chunk is taken again first: its lines are still cached.
-            free.by_units.entry(chunk.header().units).or_default().push(chunk);
+            free.push(chunk, chunk.header().units);
         } else {
             drop(free);
             free_chunk(chunk);
@@ -233,7 +291,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         // Every chunk in use holds the pool, so what is left is what is free.
         let free = std::mem::take(&mut *lock(&self.free));
-        free.by_units.into_values().flatten().for_each(free_chunk);
+        free.larger.into_values().flatten().chain(free.single).for_each(free_chunk);
     }
 }
 
@@ -299,6 +357,17 @@ mod memory {
         Some(base)
     }
 
+    /// Has the system back the range with memory now, all pages in one go. Where it does not know how,
+    /// it does that page by page, when each is first touched.
+    #[cfg(not(any(miri, slipring_loom)))]
+    pub(super) fn populate(base: *mut u8, bytes: usize) {
+        // SAFETY: the range was mapped by `map`; its content does not change.
+        unsafe { libc::madvise(base.cast(), bytes, libc::MADV_POPULATE_WRITE) };
+    }
+
+    #[cfg(any(miri, slipring_loom))]
+    pub(super) fn populate(_: *mut u8, _: usize) {}
+
     #[cfg(not(any(miri, slipring_loom)))]
     pub(super) fn unmap(base: *mut u8, bytes: usize) {
         if bytes > 0 {
@@ -338,12 +407,52 @@ pub struct Appender {
     /// Address of the next free byte, and the first that is not.
     next: usize,
     end: usize,
+    /// The address from which on the next step is due, and which that is.
+    mark: usize,
+    step: usize,
+    /// The chunk that comes after this one, when that step has been taken; with one token.
+    ready: Option<Chunk>,
 }
+
+/// What is done ahead for the next chunk while the present one fills: little by little, by publishes
+/// whose messages have been shown already. So nobody waits for it, and the message that begins a chunk
+/// finds all that it needs near.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Of the log: what has expired is let go of.
+    LetGo,
+    /// Of the log: tokens that it was let go of with are given back.
+    GiveBack,
+    /// Of the log: its index is made longer.
+    Index,
+    /// The pool's lines, which others have had, are fetched.
+    FetchPool,
+    /// A chunk is taken.
+    Take,
+    /// The lines that it begins with are fetched, to be written.
+    FetchFirst,
+}
+
+/// The steps, and how many sixteenths of the present chunk are used when each is due. They are apart,
+/// so that a round trip meets one at most.
+#[cfg(not(slipring_loom))]
+const STEPS: &[(usize, Step)] = &[
+    (2, Step::LetGo),
+    (4, Step::GiveBack),
+    (6, Step::GiveBack),
+    (8, Step::Index),
+    (10, Step::FetchPool),
+    (11, Step::Take),
+    (15, Step::FetchFirst),
+];
+/// The models have few chunks. They use them again as soon as they can: none is taken ahead.
+#[cfg(slipring_loom)]
+const STEPS: &[(usize, Step)] = &[(4, Step::GiveBack)];
 
 impl Appender {
     /// An appender that has no chunk yet.
     pub fn new(pool: Arc<Pool>) -> Self {
-        Self { pool, chunk: None, next: 0, end: 0 }
+        Self { pool, chunk: None, next: 0, end: 0, mark: usize::MAX, step: 0, ready: None }
     }
 
     /// Where `bytes` (a multiple of 8) can be written, if the current chunk has room. Nothing is
@@ -378,18 +487,65 @@ impl Appender {
 
     /// Ends the current chunk and gives it away with its token, if there is one.
     pub fn seal(&mut self) -> Option<Chunk> {
-        (self.next, self.end) = (0, 0);
+        (self.next, self.end, self.mark) = (0, 0, usize::MAX);
         self.chunk.take()
+    }
+
+    /// Whether there is a step to be taken.
+    #[inline(always)]
+    pub(crate) fn is_due(&self) -> bool {
+        self.next >= self.mark
+    }
+
+    /// The step that is to be taken now, if there is one.
+    pub(crate) fn next_step(&mut self) -> Option<Step> {
+        if !self.is_due() {
+            return None;
+        }
+        let (_, step) = STEPS[self.step];
+        self.step += 1;
+        self.set_mark();
+        Some(step)
+    }
+
+    fn set_mark(&mut self) {
+        let part = |&(sixteenths, _): &(usize, Step)| CHUNK_BYTES / 16 * (16 - sixteenths);
+        self.mark = STEPS.get(self.step).map_or(usize::MAX, |step| self.end - part(step));
+    }
+
+    /// Takes a step of its own.
+    pub(crate) fn take_step(&mut self, step: Step) {
+        match step {
+            Step::LetGo | Step::GiveBack | Step::Index => {}
+            Step::FetchPool => self.pool.fetch(),
+            // Without memory it is tried again when the chunk is needed.
+            Step::Take => self.ready = self.ready.or_else(|| Pool::take_ahead(&self.pool)),
+            Step::FetchFirst => {
+                if let Some(chunk) = self.ready {
+                    chunk.fetch_first();
+                }
+            }
+        }
+    }
+
+    /// Whether the next chunk is there already.
+    pub(crate) fn is_prepared(&self) -> bool {
+        self.ready.is_some()
     }
 
     /// Begins a new chunk; its address, or `None` if there is no memory. The last one has been
     /// sealed.
     pub fn begin(&mut self) -> Option<usize> {
         debug_assert!(self.chunk.is_none(), "the chunk before is sealed first");
-        let chunk = Pool::take(&self.pool, CHUNK_BYTES - FIRST_RECORD, 1)?;
+        let chunk = match self.ready.take() {
+            Some(ready) => ready,
+            None => Pool::take(&self.pool, CHUNK_BYTES - FIRST_RECORD, 1)?,
+        };
         let base = chunk.base() as usize;
         self.chunk = Some(chunk);
         (self.next, self.end) = (base + FIRST_RECORD, base + CHUNK_BYTES);
+        self.step = 0;
+        self.set_mark();
         Some(base)
     }
 
@@ -401,7 +557,7 @@ impl Appender {
 
 impl Drop for Appender {
     fn drop(&mut self) {
-        if let Some(chunk) = self.seal() {
+        for chunk in [self.seal(), self.ready.take()].into_iter().flatten() {
             chunk.release(1);
         }
     }
@@ -575,12 +731,12 @@ impl Pins {
         }
     }
 
-    /// Gives all tokens back, but keeps that of the chunk at `kept`: no record taken so far is in
+    /// Gives all tokens back, but keeps that of the chunk of the record at `kept`: no record taken so far is in
     /// use any more.
     #[inline]
     pub fn release_all_but(&mut self, kept: usize) {
         self.release_older();
-        if self.chunk.is_some_and(|chunk| chunk.base() as usize != kept) {
+        if self.chunk.is_some_and(|chunk| chunk.base() as usize != kept & !(CHUNK_BYTES - 1)) {
             self.flush();
         }
     }

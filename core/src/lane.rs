@@ -703,11 +703,11 @@ impl Lane {
         self.read_side(reader, |side| side.pins.release_older());
     }
 
-    /// Nothing that was taken is in use any more: gives all tokens back but that of the chunk that
-    /// is being filled, which is probably where the next message will be.
+    /// Nothing that was taken is in use any more: gives all tokens back but that of the chunk with
+    /// the latest message, which is probably where the next one will be.
     #[inline]
     pub(crate) fn rest(&self, reader: &mut Reader) {
-        self.read_side(reader, |side| side.pins.release_all_but(self.log.filling()));
+        self.read_side(reader, |side| side.pins.release_all_but(self.log.latest()));
     }
 
     /// The same for a reader that may not come back soon: gives all tokens back.
@@ -855,9 +855,22 @@ impl Lane {
         let latest = self.log.latest();
         // Where the rest of it is, only its first line tells; that is as far away.
         prefetch::for_read(latest.wrapping_add(64));
+        if !pins.hold(latest) {
+            self.fetch_chunk(latest, sequence);
+            return None;
+        }
         // SAFETY: it has been published, and the pins keep it: nothing else comes to its place.
-        let is_it = || unsafe { Record::at(latest) }.sequence_low() == sequence as u32;
-        (pins.hold(latest) && is_it()).then_some(latest)
+        let is_it = unsafe { Record::at(latest) }.sequence_low() == sequence as u32;
+        is_it.then_some(latest)
+    }
+
+    /// A hint that the record at `latest`, in another chunk, is probably that at `sequence`: what is
+    /// needed then comes at once, and not one after the other.
+    #[cold]
+    fn fetch_chunk(&self, latest: usize, sequence: u64) {
+        Chunk::of(latest).fetch_tokens();
+        self.log.fetch(sequence);
+        prefetch::for_read(latest);
     }
 
     /// Puts the addresses of the first of `span` into `addresses`: at most `most`, as far as they

@@ -8,8 +8,9 @@
 //! - a reader pins the epoch, reads a slot, and then checks that its sequence is not below `low`.
 //!   A slot is reused only after `low` has passed its old sequence, so a reader that was given the
 //!   new content sees that (`slot-reused`);
-//! - the token that the log holds of a chunk is given back through the epoch after `low` has
-//!   passed, so a reader that passed the check may still take tokens of its own while pinned.
+//! - the token that the log holds of a chunk is given back when all have unpinned that were pinned
+//!   when `low` had passed, so a reader that passed the check may still take tokens of its own while
+//!   pinned. The epoch only counts that far; the writer gives the tokens back, a few at a time.
 //!
 //! A reader that follows the log, and so is not told of each message, gives an *alert* when it
 //! begins to wait.
@@ -17,7 +18,8 @@
 //! Pairs: `head-published` (store of head after the records / load by readers), `slot-reused`
 //! (store of low, then of the slot / load of the slot, then of low), `alert` (store of the alert behind
 //! the reader's announcement / the swap that takes it), `all-queued` (store behind the pushes of what
-//! is below / load before a look into the queues).
+//! is below / load before a look into the queues), `nobody-looks` (the epoch's maximum of `past`, behind
+//! all that the unpinned have read / load before tokens are given back).
 
 #![expect(unsafe_code, reason = "records behind an epoch pin")]
 
@@ -27,7 +29,7 @@ use crate::error::StoreFault;
 use crate::kept::KeptRecord;
 use crate::message::{Context, Message, OwnedMessage, Record};
 use crate::prefetch;
-use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, CachePadded, Ordering, epoch};
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, CachePadded, Ordering, PlainArc, epoch};
 use arrayvec::ArrayVec;
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -41,6 +43,9 @@ const MIN_RECORD: usize = if cfg!(slipring_loom) { 1024 } else { 32 };
 /// Expired chunks that are let go together. Each time, the epochs of all threads are looked at, which
 /// are in the caches of their processors.
 const LET_GO: usize = if cfg!(slipring_loom) { 1 } else { 4 };
+
+/// Chunks whose tokens are given back together.
+const SOME: usize = 2;
 
 /// Chunks among which that of a claim is looked for, newest first. What is retained under another
 /// entry already is only counted twice.
@@ -73,8 +78,6 @@ struct Head {
 #[derive(Debug)]
 struct Floor {
     low: AtomicU64,
-    /// Address of the chunk that is being filled.
-    filling: AtomicUsize,
 }
 
 impl Log {
@@ -127,10 +130,11 @@ impl Log {
         self.alert.swap(true, Ordering::Release);
     }
 
-    /// Address of the chunk that is being filled, which does not expire yet. A hint.
+    /// A hint that the record at `sequence` will be looked for soon.
     #[inline]
-    pub(crate) fn filling(&self) -> usize {
-        self.floor.filling.load(Ordering::Relaxed)
+    pub(crate) fn fetch(&self, sequence: u64) {
+        prefetch::for_read(&raw const self.floor as usize);
+        prefetch::for_read(self.slots(sequence).as_ptr() as usize);
     }
 
     /// The slots of `sequence` and of those behind it, as far as its page goes. What is in them is
@@ -248,6 +252,8 @@ impl Log {
 struct Retained {
     /// With one token, the log's.
     chunk: Chunk,
+    /// Its size: beside it, because its own memory has not been touched for long.
+    bytes: usize,
     /// The highest sequence of a record in it.
     last: u64,
 }
@@ -262,7 +268,16 @@ pub struct LogWriter {
     /// In the order in which they will expire.
     retained: VecDeque<Retained>,
     /// Expired, and still with the log's token.
-    expired: ArrayVec<Chunk, LET_GO>,
+    expired: ArrayVec<Chunk, { LET_GO + 1 }>,
+    /// Bytes of those.
+    waiting: usize,
+    /// Let go of, and still with the log's token, in that order.
+    leaving: VecDeque<Chunk>,
+    /// How many have ever been let go of, and given back.
+    let_go: u64,
+    given_back: u64,
+    /// So many of those nobody looks at any more who has no token.
+    past: PlainArc<AtomicU64>,
     bytes: usize,
     budget: usize,
 }
@@ -281,10 +296,7 @@ impl LogWriter {
                 next: AtomicU64::new(start),
                 latest: AtomicUsize::new(0),
             }),
-            floor: CachePadded::new(Floor {
-                low: AtomicU64::new(start),
-                filling: AtomicUsize::new(0),
-            }),
+            floor: CachePadded::new(Floor { low: AtomicU64::new(start) }),
             queued: CachePadded::new(AtomicU64::new(start)),
             alert: CachePadded::new(AtomicBool::new(false)),
             pages: (0..window.div_ceil(PAGE)).map(|_| OnceLock::new()).collect(),
@@ -296,6 +308,11 @@ impl LogWriter {
             next: start,
             retained: VecDeque::new(),
             expired: ArrayVec::new(),
+            waiting: 0,
+            leaving: VecDeque::new(),
+            let_go: 0,
+            given_back: 0,
+            past: PlainArc::new(AtomicU64::new(0)),
             bytes: 0,
             budget,
         }
@@ -391,22 +408,17 @@ impl LogWriter {
         self.log.alert.load(Ordering::Relaxed) && self.log.alert.swap(false, Ordering::Acquire)
     }
 
-    /// Tells readers which chunk is being filled.
-    pub(crate) fn fill(&mut self, chunk: usize) {
-        // Relaxed: a hint.
-        self.log.floor.filling.store(chunk, Ordering::Relaxed);
-    }
-
     /// Retains `chunk`, of which the caller gives one token away, for records up to `last`.
     pub fn retain(&mut self, chunk: Chunk, last: u64) {
-        self.bytes += chunk.bytes();
-        self.retained.push_back(Retained { chunk, last });
+        let bytes = chunk.bytes();
+        self.bytes += bytes;
+        self.retained.push_back(Retained { chunk, bytes, last });
     }
 
     /// Lets go of what was retained for a record that is not shown after all.
     pub(crate) fn withdraw(&mut self) {
         if let Some(newest) = self.retained.pop_back_if(|newest| newest.last >= self.next) {
-            self.bytes -= newest.chunk.bytes();
+            self.bytes -= newest.bytes;
             newest.chunk.release(1);
         }
     }
@@ -450,33 +462,89 @@ impl LogWriter {
             && (self.bytes + bytes > self.budget || used + slack as u64 > self.log.window())
     }
 
-    /// The sequences `low..end` that expire next, and whether their chunk is only kept by the log.
-    pub fn oldest(&self) -> Option<(u64, u64, bool)> {
+    /// The sequences `low..end` that expire next.
+    pub(crate) fn expiring(&self) -> Option<(u64, u64)> {
         let oldest = self.retained.front()?;
         let low = self.log.floor.low.load(Ordering::Relaxed);
-        Some((low, (oldest.last + 1).max(low), oldest.chunk.tokens() == 1))
+        Some((low, (oldest.last + 1).max(low)))
+    }
+
+    /// The same, and whether their chunk is only kept by the log.
+    pub fn oldest(&self) -> Option<(u64, u64, bool)> {
+        let (low, end) = self.expiring()?;
+        Some((low, end, self.retained.front()?.chunk.tokens() == 1))
     }
 
     /// Lets the oldest chunk go: its records, and older ones elsewhere, have expired.
     pub fn expire(&mut self) {
         let Some(oldest) = self.retained.pop_front() else { return };
-        self.bytes -= oldest.chunk.bytes();
+        self.bytes -= oldest.bytes;
         let low = self.log.floor.low.load(Ordering::Relaxed);
         // SYNC slot-reused: pairs with Log::low.
         self.log.floor.low.store((oldest.last + 1).max(low), Ordering::Release);
         self.expired.push(oldest.chunk);
-        // What is much of the budget is not kept waiting.
-        let waiting: usize = self.expired.iter().map(|chunk| chunk.bytes()).sum();
-        if self.expired.is_full() || waiting >= self.budget / 4 {
+        self.waiting += oldest.bytes;
+        // Else it can wait until no message does.
+        if self.expired.is_full() || self.waiting > self.budget / 4 {
+            self.let_go();
+            self.give_back(usize::MAX);
+        }
+    }
+
+    /// Lets go of what has expired, if that is enough to be worth it, or much of the budget.
+    pub(crate) fn let_go_when_due(&mut self) {
+        if self.expired.len() >= LET_GO || self.waiting >= self.budget / 4 {
             self.let_go();
         }
     }
 
-    /// Gives the tokens of what has expired back when nobody reads it any more.
+    /// Has it noted when nobody looks any more at what has expired so far.
     #[cold]
     fn let_go(&mut self) {
-        let expired = std::mem::take(&mut self.expired);
-        epoch::defer(move || expired.iter().for_each(|chunk| chunk.release(1)));
+        self.let_go += self.expired.len() as u64;
+        self.leaving.extend(self.expired.drain(..));
+        self.waiting = 0;
+        let (past, let_go) = (PlainArc::clone(&self.past), self.let_go);
+        // SYNC nobody-looks: pairs with `give_back`. A maximum, since these may overtake each other:
+        // whoever looked at what was let go of before has unpinned as well.
+        epoch::defer(move || _ = past.fetch_max(let_go, Ordering::Release));
+    }
+
+    /// Gives back the tokens of what has been let go of, at most so many, as far as nobody looks at it
+    /// any more.
+    pub fn give_back(&mut self, most: usize) {
+        // SYNC nobody-looks: pairs with `let_go`.
+        let past = self.past.load(Ordering::Acquire);
+        for _ in 0..most.min((past - self.given_back) as usize) {
+            let Some(chunk) = self.leaving.pop_front() else { break };
+            self.given_back += 1;
+            chunk.release(1);
+        }
+    }
+
+    /// The same for a few; what comes next is fetched.
+    pub(crate) fn give_some_back(&mut self) {
+        self.give_back(SOME);
+        self.leaving.iter().take(SOME).for_each(|chunk| chunk.fetch_header());
+    }
+
+    /// Makes the page of the index that comes next, if it is not there. Like all that is made ahead it
+    /// is touched, so that no record has to wait for its memory.
+    pub(crate) fn lengthen_index(&self) {
+        const SYSTEM_PAGE: usize = 4096 / size_of::<AtomicUsize>();
+        // Further than what fits into a chunk, and nearer than the end of the next page.
+        let ahead = (self.next as usize + PAGE / 2) & self.mask;
+        let page = &self.log.pages[ahead / PAGE];
+        if page.get().is_none() {
+            // Relaxed: nobody has been shown anything there.
+            let touch = |slot: &AtomicUsize| slot.store(0, Ordering::Relaxed);
+            make_page(page).iter().step_by(SYSTEM_PAGE).for_each(touch);
+        }
+    }
+
+    /// A hint that something will expire soon.
+    pub(crate) fn fetch_floor(&self) {
+        prefetch::for_write(&raw const self.log.floor as usize);
     }
 }
 
@@ -491,6 +559,8 @@ impl Drop for LogWriter {
         while !self.retained.is_empty() {
             self.expire();
         }
-        self.let_go();
+        self.leaving.extend(self.expired.drain(..));
+        let leaving = std::mem::take(&mut self.leaving);
+        epoch::defer(move || leaving.iter().for_each(|chunk| chunk.release(1)));
     }
 }

@@ -8,7 +8,7 @@
 
 use crate::batch::Batch;
 use crate::baton::{Baton, Guarded};
-use crate::chunk::{Appender, CHUNK_BYTES, Claim, ClaimArea, FIRST_RECORD, Pool};
+use crate::chunk::{Appender, CHUNK_BYTES, Claim, ClaimArea, FIRST_RECORD, Pool, Step};
 use crate::clock::{Clock, Stamps};
 use crate::config::{Overflow, WhenFull};
 use crate::errands::Errands;
@@ -140,12 +140,12 @@ impl Core {
         // SAFETY: the partition is of this shard (checked in `resolve`), whose baton is held.
         let state = unsafe { &mut *state };
         let bytes = layout.bytes();
-        let (Some(at), false, false) = (
-            self.appender.room(bytes),
-            state.is_special || self.closed,
-            state.snapshot_version != self.routing.version(),
-        ) else {
+        if state.is_special || self.closed || state.snapshot_version != self.routing.version() {
             return None;
+        }
+        let at = match self.appender.room(bytes) {
+            Some(at) => at,
+            None => self.turn_over(partition, state, bytes)?,
         };
         // Readers have taken the head, and fetch ahead as well: let all come back while we look around.
         [0, 64].into_iter().for_each(|line| prefetch::for_write(at as usize + line));
@@ -193,7 +193,48 @@ impl Core {
         if !following || state.is_incomplete {
             self.note_streak(partition, state);
         }
+        if self.appender.is_due() {
+            self.prepare();
+        }
         Some((offset, outcome))
+    }
+
+    /// Takes the steps that are due towards the next chunk.
+    #[cold]
+    #[inline(never)]
+    fn prepare(&mut self) {
+        while let Some(step) = self.appender.next_step() {
+            match step {
+                Step::LetGo => self.log.let_go_when_due(),
+                Step::GiveBack => self.log.give_some_back(),
+                Step::Index => self.log.lengthen_index(),
+                Step::FetchFirst => {
+                    self.log.fetch_floor();
+                    self.appender.take_step(step);
+                }
+                step => self.appender.take_step(step),
+            }
+        }
+    }
+
+    /// Begins the next chunk for a message of so many `bytes`, if it is there already and nobody is to be
+    /// waited for.
+    #[cold]
+    #[inline(never)]
+    fn turn_over(
+        &mut self,
+        partition: &Partition,
+        state: &PartitionState,
+        bytes: usize,
+    ) -> Option<*mut u8> {
+        if bytes > CHUNK_ROOM || !self.appender.is_prepared() {
+            return None;
+        }
+        let following = self.is_following(partition);
+        if state.may_block(following) && self.is_full(state.targets(following)) {
+            return None;
+        }
+        self.next_chunk(bytes).ok()
     }
 
     /// Whether the lanes that may follow the log do, with room for a message, while `partition` is
@@ -375,6 +416,9 @@ impl Core {
                         }
                         self.publish(partition, state, following, number, now_us, &mut outcome);
                         count += written;
+                        if self.appender.is_due() {
+                            self.prepare();
+                        }
                     }
                     Err(reason) => {
                         stop = Some(reason);
@@ -437,6 +481,8 @@ impl Core {
             self.publish(partition, state, following, 1, now_us, &mut appended.outcome);
             self.log.retain_claimed(claim.chunk(), sequence);
             self.show_retained();
+            self.log.let_go_when_due();
+            self.log.give_some_back();
             appended.count = 1;
             appended
         })
@@ -801,8 +847,9 @@ impl Core {
         if let Some(stop) = self.make_room(CHUNK_BYTES) {
             return Err(stop);
         }
-        let Some(chunk) = self.appender.begin() else { return Err(Stop::NoMemory) };
-        self.log.fill(chunk);
+        if self.appender.begin().is_none() {
+            return Err(Stop::NoMemory);
+        }
         self.show_retained();
         self.appender.room(bytes).ok_or(Stop::NoMemory)
     }
@@ -810,7 +857,7 @@ impl Core {
     /// Lets the oldest chunks expire until `bytes` more fit into the budget.
     fn make_room(&mut self, bytes: usize) -> Option<Stop> {
         while self.log.over_budget(bytes) {
-            let Some((low, end, _)) = self.log.oldest() else { break };
+            let Some((low, end)) = self.log.expiring() else { break };
             if self.when_full == WhenFull::Refuse {
                 for (_, lane) in &self.followers.lanes {
                     lane.room_behind(&mut self.held, self.log.next());
