@@ -3,11 +3,12 @@
 use crate::backing::Recalled;
 use crate::chunk::{Chunk, Pins};
 use crate::error::StoreFault;
+use crate::grace;
 use crate::interest::{Interest, Scan, Standing};
 use crate::kept::KeptRecord;
 use crate::log::Log;
 use crate::message::Context;
-use crate::sync::{Arc, epoch};
+use crate::sync::Arc;
 
 /// Records that are taken from the log in one go.
 pub(crate) const SCAN_BATCH: u64 = 256;
@@ -97,7 +98,7 @@ impl CatchUp {
             let removed = scanned.next - cursor;
             scanned.expired = removed.min(backing.most_removed(interest, context));
         } else {
-            let pinned = epoch::pin();
+            let pinned = grace::pin();
             while scanned.next < head.min(cursor + SCAN_BATCH) {
                 let Some(record) = log.pinned_record(scanned.next, &pinned) else { break };
                 match self.scan.standing(record, interest, context) {

@@ -23,9 +23,10 @@
 //! its load) makes the chunk's header visible.
 #![expect(unsafe_code, reason = "raw memory that many threads share under a token protocol")]
 
+use crate::grace;
 use crate::prefetch;
 use crate::sync::{
-    Arc, AtomicPtr, AtomicU64, CachePadded, Mutex, Ordering, UnsafeCell, epoch, fence, watched,
+    Arc, AtomicPtr, AtomicU64, CachePadded, Mutex, Ordering, UnsafeCell, fence, watched,
 };
 use std::collections::HashMap;
 use std::ptr::{self, NonNull};
@@ -419,9 +420,9 @@ pub struct Appender {
 /// finds all that it needs near.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Of the log: what has expired is let go of.
+    /// Of the log: it is noted who may still look at what has expired.
     LetGo,
-    /// Of the log: tokens that it was let go of with are given back.
+    /// Of the log: the tokens of that are given back.
     GiveBack,
     /// Of the log: its index is made longer.
     Index,
@@ -439,7 +440,6 @@ pub(crate) enum Step {
 const STEPS: &[(usize, Step)] = &[
     (2, Step::LetGo),
     (4, Step::GiveBack),
-    (6, Step::GiveBack),
     (8, Step::Index),
     (10, Step::FetchPool),
     (11, Step::Take),
@@ -447,7 +447,7 @@ const STEPS: &[(usize, Step)] = &[
 ];
 /// The models have few chunks. They use them again as soon as they can: none is taken ahead.
 #[cfg(slipring_loom)]
-const STEPS: &[(usize, Step)] = &[(4, Step::GiveBack)];
+const STEPS: &[(usize, Step)] = &[(2, Step::LetGo), (4, Step::GiveBack)];
 
 impl Appender {
     /// An appender that has no chunk yet.
@@ -586,7 +586,7 @@ impl ClaimArea {
             return Some(Claim { chunk, at, bytes });
         }
         // While pinned, the token that `current` has cannot be given back.
-        let _pinned = epoch::pin();
+        let _pinned = grace::pin();
         loop {
             // SYNC claim-current: pairs with the swap in `roll`.
             let current = self.current.load(Ordering::Acquire);
@@ -626,7 +626,7 @@ impl ClaimArea {
 fn retire(header: *mut Header) {
     if let Some(header) = NonNull::new(header) {
         let chunk = Chunk(header);
-        epoch::defer(move || chunk.release(1));
+        grace::defer(move || chunk.release(1));
     }
 }
 

@@ -26,6 +26,7 @@ use crate::catch_up::{CatchUp, SCAN_BATCH, Scanned};
 use crate::chunk::{CHUNK_BYTES, Chunk, Pins};
 use crate::config::Overflow;
 use crate::error::StoreFault;
+use crate::grace;
 use crate::interest::{Interest, Scan};
 use crate::log::Log;
 use crate::message::{Context, Message, Record};
@@ -34,8 +35,8 @@ use crate::queue::{Gauge, Pushed, ReadQueue, WriteQueue, queue};
 use crate::ring;
 use crate::runs::Span;
 use crate::sync::{
-    Arc, AtomicBool, AtomicU64, CachePadded, Counter, Ordering, PlainArc, UnsafeCell, epoch,
-    spin_loop, yield_now,
+    Arc, AtomicBool, AtomicU64, CachePadded, Counter, Ordering, PlainArc, UnsafeCell, spin_loop,
+    yield_now,
 };
 use crate::tally::{Read, Written};
 
@@ -230,7 +231,7 @@ impl Lane {
         let cursor = replay.as_ref().map_or(0, |replay| replay.cursor);
         let first_us =
             replay.as_ref().filter(|replay| replay.cursor < began_at).and_then(|replay| {
-                let pinned = epoch::pin();
+                let pinned = grace::pin();
                 log.pinned_record(replay.cursor, &pinned).map(|record| record.published_us())
             });
         let scan = replay.map(|replay| replay.scan).unwrap_or_default();
@@ -671,7 +672,7 @@ impl Lane {
 
     #[inline(never)]
     fn hold_chunk(&self, pins: &mut Pins, sequence: u64) -> Option<usize> {
-        let pinned = epoch::pin();
+        let pinned = grace::pin();
         let address = self.log.record(sequence, &pinned)?;
         // Not expired when it was looked up, so the log's token is not given back while this thread
         // is pinned.
@@ -848,29 +849,31 @@ impl Lane {
         })
     }
 
-    /// The address of the record at `sequence`, if that is the latest and in a chunk that `pins`
-    /// keep: found beside the log's head, which has just been read.
+    /// The address of the record at `sequence`, which `pins` then keep, if that is the latest: found
+    /// beside the log's head, which has just been read. No other record is in use.
     #[inline(always)]
-    fn latest(&self, pins: &Pins, sequence: u64) -> Option<usize> {
+    fn latest(&self, pins: &mut Pins, sequence: u64) -> Option<usize> {
         let latest = self.log.latest();
         // Where the rest of it is, only its first line tells; that is as far away.
         prefetch::for_read(latest.wrapping_add(64));
         if !pins.hold(latest) {
-            self.fetch_chunk(latest, sequence);
-            return None;
+            return self.hold_latest(pins, latest, sequence);
         }
         // SAFETY: it has been published, and the pins keep it: nothing else comes to its place.
         let is_it = unsafe { Record::at(latest) }.sequence_low() == sequence as u32;
         is_it.then_some(latest)
     }
 
-    /// A hint that the record at `latest`, in another chunk, is probably that at `sequence`: what is
-    /// needed then comes at once, and not one after the other.
+    /// The same where the record at `latest`, which probably is the one, is in another chunk.
     #[cold]
-    fn fetch_chunk(&self, latest: usize, sequence: u64) {
+    #[inline(never)]
+    fn hold_latest(&self, pins: &mut Pins, latest: usize, sequence: u64) -> Option<usize> {
+        // All that is needed comes at once, and not one after the other.
         Chunk::of(latest).fetch_tokens();
         self.log.fetch(sequence);
         prefetch::for_read(latest);
+        pins.flush();
+        self.hold_chunk(pins, sequence)
     }
 
     /// Puts the addresses of the first of `span` into `addresses`: at most `most`, as far as they
@@ -1047,7 +1050,7 @@ impl Lane {
         self.write_side(held, |side| {
             for sequence in cursor..end {
                 // Pinned for the look-up alone, not while a filter runs.
-                let address = self.log.record(sequence, &epoch::pin());
+                let address = self.log.record(sequence, &grace::pin());
                 let Some(address) = address else { continue };
                 // SAFETY: the log still has its token: the caller is about to let it go.
                 let record = unsafe { Record::at(address) };
@@ -1104,7 +1107,7 @@ impl Lane {
             }
             for sequence in cursor..next {
                 // Pinned for the look-up alone, not while a filter runs.
-                let address = self.log.record(sequence, &epoch::pin());
+                let address = self.log.record(sequence, &grace::pin());
                 let Some(address) = address else { continue };
                 // SAFETY: the log has a token of it, and only the baton's holder lets it go.
                 let record = unsafe { Record::at(address) };

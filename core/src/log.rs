@@ -5,12 +5,12 @@
 //! read, `head` the next one to be written. The baton's holder writes; readers (replay and
 //! catch-up) need no lock:
 //!
-//! - a reader pins the epoch, reads a slot, and then checks that its sequence is not below `low`.
+//! - a reader pins its thread ([`grace`](crate::grace)), reads a slot, and then checks that its sequence is not below `low`.
 //!   A slot is reused only after `low` has passed its old sequence, so a reader that was given the
 //!   new content sees that (`slot-reused`);
 //! - the token that the log holds of a chunk is given back when all have unpinned that were pinned
 //!   when `low` had passed, so a reader that passed the check may still take tokens of its own while
-//!   pinned. The epoch only counts that far; the writer gives the tokens back, a few at a time.
+//!   pinned.
 //!
 //! A reader that follows the log, and so is not told of each message, gives an *alert* when it
 //! begins to wait.
@@ -18,19 +18,18 @@
 //! Pairs: `head-published` (store of head after the records / load by readers), `slot-reused`
 //! (store of low, then of the slot / load of the slot, then of low), `alert` (store of the alert behind
 //! the reader's announcement / the swap that takes it), `all-queued` (store behind the pushes of what
-//! is below / load before a look into the queues), `nobody-looks` (the epoch's maximum of `past`, behind
-//! all that the unpinned have read / load before tokens are given back).
+//! is below / load before a look into the queues).
 
-#![expect(unsafe_code, reason = "records behind an epoch pin")]
+#![expect(unsafe_code, reason = "records behind a pin")]
 
 use crate::backing::{Backing, Recall, Recalled};
 use crate::chunk::{CHUNK_BYTES, Chunk, FIRST_RECORD};
 use crate::error::StoreFault;
+use crate::grace::{self, Grace};
 use crate::kept::KeptRecord;
 use crate::message::{Context, Message, OwnedMessage, Record};
 use crate::prefetch;
-use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, CachePadded, Ordering, PlainArc, epoch};
-use arrayvec::ArrayVec;
+use crate::sync::{AtomicBool, AtomicU64, AtomicUsize, CachePadded, Ordering};
 use std::collections::VecDeque;
 use std::sync::OnceLock;
 
@@ -40,11 +39,7 @@ const PAGE: usize = if cfg!(slipring_loom) { 4 } else { 4096 };
 /// The smallest record, which bounds how many fit into a budget.
 const MIN_RECORD: usize = if cfg!(slipring_loom) { 1024 } else { 32 };
 
-/// Expired chunks that are let go together. Each time, the epochs of all threads are looked at, which
-/// are in the caches of their processors.
-const LET_GO: usize = if cfg!(slipring_loom) { 1 } else { 4 };
-
-/// Chunks whose tokens are given back together.
+/// Chunks whose tokens are given back in one step.
 const SOME: usize = 2;
 
 /// Chunks among which that of a claim is looked for, newest first. What is retained under another
@@ -162,7 +157,7 @@ impl Log {
 
     /// As [`address`](Self::address). Valid while `_pinned` is, or longer with a token taken
     /// meanwhile.
-    pub(crate) fn record(&self, sequence: u64, _pinned: &epoch::Guard) -> Option<usize> {
+    pub(crate) fn record(&self, sequence: u64, _pinned: &grace::Guard) -> Option<usize> {
         self.address(sequence)
     }
 
@@ -170,7 +165,7 @@ impl Log {
     pub(crate) fn pinned_record<'a>(
         &self,
         sequence: u64,
-        pinned: &'a epoch::Guard,
+        pinned: &'a grace::Guard,
     ) -> Option<Record<'a>> {
         // SAFETY: not expired when it was looked up, so the log's token is not given back while
         // the guard lives.
@@ -178,7 +173,7 @@ impl Log {
     }
 
     /// The record at `sequence`, which then outlives the pin.
-    pub(crate) fn keep(&self, sequence: u64, pinned: &epoch::Guard) -> Option<KeptRecord> {
+    pub(crate) fn keep(&self, sequence: u64, pinned: &grace::Guard) -> Option<KeptRecord> {
         let address = self.record(sequence, pinned)?;
         // Not expired when it was looked up, so the log's token is not given back while pinned.
         Chunk::of(address).grant(1);
@@ -195,7 +190,7 @@ impl Log {
         sequence: u64,
         context: &crate::sync::Arc<Context>,
     ) -> Result<Option<OwnedMessage>, StoreFault> {
-        let kept = match (self.keep(sequence, &epoch::pin()), self.backing()) {
+        let kept = match (self.keep(sequence, &grace::pin()), self.backing()) {
             (None, Some(backing)) => {
                 match Recalled::default().take(backing, sequence, sequence + 1)? {
                     Recall::Record(record) => Some(record),
@@ -214,7 +209,7 @@ impl Log {
         context: &crate::sync::Arc<Context>,
         wanted: impl FnOnce(&Message<'_>) -> bool,
     ) -> Option<OwnedMessage> {
-        let pinned = epoch::pin();
+        let pinned = grace::pin();
         let record = self.pinned_record(sequence, &pinned)?;
         let message = Message { record, context, lease: None };
         wanted(&message).then(|| message.keep())
@@ -222,7 +217,7 @@ impl Log {
 
     /// The first sequence whose record is as `wanted`; all records behind such a one are so too.
     pub(crate) fn first_where(&self, wanted: impl Fn(Record<'_>) -> bool) -> u64 {
-        let pinned = epoch::pin();
+        let pinned = grace::pin();
         let (mut from, mut to) = (self.low(), self.head());
         while from < to {
             let middle = from + (to - from) / 2;
@@ -267,17 +262,12 @@ pub struct LogWriter {
     mask: usize,
     /// In the order in which they will expire.
     retained: VecDeque<Retained>,
-    /// Expired, and still with the log's token.
-    expired: ArrayVec<Chunk, { LET_GO + 1 }>,
+    /// Expired, and still with the log's token, in that order.
+    expired: VecDeque<Chunk>,
     /// Bytes of those.
     waiting: usize,
-    /// Let go of, and still with the log's token, in that order.
-    leaving: VecDeque<Chunk>,
-    /// How many have ever been let go of, and given back.
-    let_go: u64,
-    given_back: u64,
-    /// So many of those nobody looks at any more who has no token.
-    past: PlainArc<AtomicU64>,
+    /// The time in which the first of them, so many, may still be looked at.
+    grace: Option<(Grace, usize)>,
     bytes: usize,
     budget: usize,
 }
@@ -307,12 +297,9 @@ impl LogWriter {
             log: std::sync::Arc::new(log),
             next: start,
             retained: VecDeque::new(),
-            expired: ArrayVec::new(),
+            expired: VecDeque::new(),
             waiting: 0,
-            leaving: VecDeque::new(),
-            let_go: 0,
-            given_back: 0,
-            past: PlainArc::new(AtomicU64::new(0)),
+            grace: None,
             bytes: 0,
             budget,
         }
@@ -482,42 +469,35 @@ impl LogWriter {
         let low = self.log.floor.low.load(Ordering::Relaxed);
         // SYNC slot-reused: pairs with Log::low.
         self.log.floor.low.store((oldest.last + 1).max(low), Ordering::Release);
-        self.expired.push(oldest.chunk);
+        self.expired.push_back(oldest.chunk);
         self.waiting += oldest.bytes;
         // Else it can wait until no message does.
-        if self.expired.is_full() || self.waiting > self.budget / 4 {
+        if self.waiting > self.budget / 4 {
             self.let_go();
             self.give_back(usize::MAX);
         }
     }
 
-    /// Lets go of what has expired, if that is enough to be worth it, or much of the budget.
-    pub(crate) fn let_go_when_due(&mut self) {
-        if self.expired.len() >= LET_GO || self.waiting >= self.budget / 4 {
-            self.let_go();
+    /// Notes who may still look at what has expired, unless that is so of a part of it already.
+    pub(crate) fn let_go(&mut self) {
+        if self.grace.is_none() && !self.expired.is_empty() {
+            self.grace = Some((Grace::begin(), self.expired.len()));
         }
     }
 
-    /// Has it noted when nobody looks any more at what has expired so far.
-    #[cold]
-    fn let_go(&mut self) {
-        self.let_go += self.expired.len() as u64;
-        self.leaving.extend(self.expired.drain(..));
-        self.waiting = 0;
-        let (past, let_go) = (PlainArc::clone(&self.past), self.let_go);
-        // SYNC nobody-looks: pairs with `give_back`. A maximum, since these may overtake each other:
-        // whoever looked at what was let go of before has unpinned as well.
-        epoch::defer(move || _ = past.fetch_max(let_go, Ordering::Release));
-    }
-
-    /// Gives back the tokens of what has been let go of, at most so many, as far as nobody looks at it
-    /// any more.
+    /// Gives back the tokens of what has expired, at most so many, if nobody looks at it any more.
     pub fn give_back(&mut self, most: usize) {
-        // SYNC nobody-looks: pairs with `let_go`.
-        let past = self.past.load(Ordering::Acquire);
-        for _ in 0..most.min((past - self.given_back) as usize) {
-            let Some(chunk) = self.leaving.pop_front() else { break };
-            self.given_back += 1;
+        let Some((grace, left)) = &mut self.grace else { return };
+        if !grace.is_over() {
+            return;
+        }
+        let count = most.min(*left);
+        *left -= count;
+        if *left == 0 {
+            self.grace = None;
+        }
+        for chunk in self.expired.drain(..count) {
+            self.waiting -= chunk.bytes();
             chunk.release(1);
         }
     }
@@ -525,7 +505,7 @@ impl LogWriter {
     /// The same for a few; what comes next is fetched.
     pub(crate) fn give_some_back(&mut self) {
         self.give_back(SOME);
-        self.leaving.iter().take(SOME).for_each(|chunk| chunk.fetch_header());
+        self.expired.iter().take(SOME).for_each(|chunk| chunk.fetch_header());
     }
 
     /// Makes the page of the index that comes next, if it is not there. Like all that is made ahead it
@@ -559,8 +539,7 @@ impl Drop for LogWriter {
         while !self.retained.is_empty() {
             self.expire();
         }
-        self.leaving.extend(self.expired.drain(..));
-        let leaving = std::mem::take(&mut self.leaving);
-        epoch::defer(move || leaving.iter().for_each(|chunk| chunk.release(1)));
+        let expired = std::mem::take(&mut self.expired);
+        grace::defer(move || expired.iter().for_each(|chunk| chunk.release(1)));
     }
 }

@@ -13,6 +13,7 @@ use crate::clock::{Clock, TestClock};
 use crate::config::{DeliveryMode, Limits, Overflow, WhenFull};
 use crate::dead_letter::DeadLetterTopic;
 use crate::error::PublishError;
+use crate::grace;
 use crate::handled::Handled;
 use crate::inbox::{Inbox, InboxState, Queue};
 use crate::interest::{Interest, Scan};
@@ -24,7 +25,7 @@ use crate::origin::{FIRST_SEQUENCE, Memory, Origin};
 use crate::publisher::{Alarms, Engine, Generation};
 use crate::shard::{Appended, Partition, Routes, Shard, Stop, Waits};
 use crate::snapshot::Snapshot;
-use crate::sync::{Arc, Ordering, PlainArc, current_thread, epoch, park, watched};
+use crate::sync::{Arc, Ordering, PlainArc, current_thread, park, watched};
 use crate::terms::Terms;
 use crate::topic::Pattern;
 use crate::wait::Waiter;
@@ -498,7 +499,7 @@ fn read(address: usize) -> u64 {
 
 /// Reads the record that `log` has at `sequence`, while pinned; `reading` runs with its address.
 pub fn look<R>(log: &Log, sequence: u64, reading: impl FnOnce(usize) -> R) -> Option<R> {
-    let pinned = epoch::pin();
+    let pinned = grace::pin();
     log.record(sequence, &pinned).map(reading)
 }
 
@@ -508,6 +509,13 @@ pub fn search(log: &Log) -> u64 {
         watched::read(record.address());
         false
     })
+}
+
+/// Does `reading` while pinned, once more inside of that if `twice`.
+pub fn pinned<R>(twice: bool, reading: impl FnOnce() -> R) -> R {
+    let _pinned = grace::pin();
+    drop(twice.then(grace::pin));
+    reading()
 }
 
 /// Tells loom that the memory at `address` is read.

@@ -8,6 +8,7 @@ use crate::config::{Start, TopicConfig};
 use crate::dead_letter::{self, Cleared, DeadLetterTopic};
 use crate::dedup_window::DedupLimits;
 use crate::error::{ConfigError, PublishError, StoreFault, SubscribeError};
+use crate::grace;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::{Interest, Scan, is_inside_filter};
 use crate::keeper::Keeper;
@@ -20,7 +21,7 @@ use crate::receiver::Receiver;
 use crate::shard::{Partition, Routes, Shard};
 use crate::snapshot::Snapshot;
 use crate::store::Retention;
-use crate::sync::{Arc, AtomicBool, Ordering, epoch};
+use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::terms::Terms;
 use crate::threads;
 use crate::worker::{Task, Workers};
@@ -618,7 +619,7 @@ fn records_before(log: &Log, start: u64, end: u64) -> Vec<(u64, KeptRecord)> {
         }
         return records;
     }
-    let pinned = epoch::pin();
+    let pinned = grace::pin();
     (start..end).filter_map(|sequence| Some((sequence, log.keep(sequence, &pinned)?))).collect()
 }
 

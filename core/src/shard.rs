@@ -205,7 +205,7 @@ impl Core {
     fn prepare(&mut self) {
         while let Some(step) = self.appender.next_step() {
             match step {
-                Step::LetGo => self.log.let_go_when_due(),
+                Step::LetGo => self.log.let_go(),
                 Step::GiveBack => self.log.give_some_back(),
                 Step::Index => self.log.lengthen_index(),
                 Step::FetchFirst => {
@@ -481,7 +481,7 @@ impl Core {
             self.publish(partition, state, following, 1, now_us, &mut appended.outcome);
             self.log.retain_claimed(claim.chunk(), sequence);
             self.show_retained();
-            self.log.let_go_when_due();
+            self.log.let_go();
             self.log.give_some_back();
             appended.count = 1;
             appended

@@ -4,6 +4,7 @@
 /// name that ends in `/` is a folder: one room, whose files may use each other.
 pub(crate) const LAYERS: &[&[&str]] = &[
     &["sync.rs"],
+    &["grace.rs"],
     &[
         "error.rs",
         "event.rs",

@@ -25,6 +25,7 @@ impl Writer {
 
     /// Appends a record at the beginning of a chunk of its own.
     fn append(&mut self) {
+        self.log.give_back(usize::MAX);
         assert!(self.appender.begin().is_some());
         let at = self.appender.room(RECORD).unwrap() as usize;
         watch_write(at);

@@ -21,6 +21,8 @@ mod disk;
 #[cfg(slipring_loom)]
 mod fall_back;
 #[cfg(slipring_loom)]
+mod grace;
+#[cfg(slipring_loom)]
 mod ledger;
 #[cfg(slipring_loom)]
 mod log;
