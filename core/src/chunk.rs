@@ -237,8 +237,8 @@ impl Pool {
     }
 
     /// A hint that a chunk will be taken soon.
-    fn fetch(self: &Arc<Self>) {
-        let own = &raw const **self as usize;
+    fn fetch(&self) {
+        let own = &raw const *self as usize;
         // The reference counts lie in front of what they count.
         (own - 64..own + size_of::<Self>()).step_by(64).for_each(prefetch::for_write);
     }

@@ -11,9 +11,9 @@
 //! odd. `looked` (a release of the count / its load by [`Grace`]) makes all that was read while pinned
 //! happen before what follows the grace.
 
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, CachePadded, Ordering, fence};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, MutexGuard, Ordering, fence};
 use std::marker::PhantomData;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 /// Where a thread shows whether it is pinned. Written by its thread alone.
 #[derive(Debug)]
@@ -54,35 +54,38 @@ impl Slot {
     }
 }
 
-/// The slots of all threads.
-#[derive(Debug)]
-struct Slots(boxcar::Vec<CachePadded<Slot>>);
-
-impl Slots {
-    /// A slot that nobody has.
-    fn take(&self) -> &Slot {
-        let free = self.0.iter().find(|(_, slot)| {
-            // Acquire: pairs with `leave`.
-            !slot.taken.load(Ordering::Relaxed) && !slot.taken.swap(true, Ordering::Acquire)
-        });
-        if let Some((_, slot)) = free {
-            return slot;
-        }
-        let slot = Slot {
-            pins: AtomicU64::new(0),
-            depth: AtomicU32::new(0),
-            taken: AtomicBool::new(true),
-        };
-        &self.0[self.0.push(CachePadded::new(slot))]
-    }
-}
-
 #[cfg(not(slipring_loom))]
 mod statics {
-    use super::{Retired, Slot, Slots};
+    use super::{AtomicBool, AtomicU32, AtomicU64, Ordering, Retired, Slot};
+    use crate::sync::CachePadded;
 
     pub(super) static SLOTS: Slots = Slots(boxcar::Vec::new());
     pub(super) static RETIRED: Retired = Retired::new();
+
+    /// The slots of all threads.
+    pub(super) struct Slots(boxcar::Vec<CachePadded<Slot>>);
+
+    impl Slots {
+        pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
+            self.0.iter().map(|(_, slot)| &**slot)
+        }
+
+        /// A slot that nobody has.
+        pub(super) fn take(&self) -> &Slot {
+            let free = self.iter().find(|slot| {
+                // Acquire: pairs with `leave`.
+                !slot.taken.load(Ordering::Relaxed) && !slot.taken.swap(true, Ordering::Acquire)
+            });
+            free.unwrap_or_else(|| {
+                let slot = Slot {
+                    pins: AtomicU64::new(0),
+                    depth: AtomicU32::new(0),
+                    taken: AtomicBool::new(true),
+                };
+                &self.0[self.0.push(CachePadded::new(slot))]
+            })
+        }
+    }
 
     /// The slot of this thread, given back at its end.
     struct Mine(&'static Slot);
@@ -104,17 +107,46 @@ mod statics {
     }
 }
 
+/// Loom must see each slot made before it is looked at, and has few threads.
 #[cfg(slipring_loom)]
 mod statics {
-    use super::{Retired, Slot, Slots};
+    use super::{AtomicBool, AtomicU32, AtomicU64, PoisonError, Retired, Slot};
+    use std::sync::Mutex;
 
     loom::lazy_static! {
-        pub(super) static ref SLOTS: Slots = Slots(boxcar::Vec::new());
+        pub(super) static ref SLOTS: Slots = Slots::new();
         pub(super) static ref RETIRED: Retired = Retired::new();
     }
 
     loom::thread_local! {
         static MINE: &'static Slot = SLOTS.take();
+    }
+
+    pub(super) struct Slots {
+        all: [Slot; 5],
+        taken: Mutex<usize>,
+    }
+
+    impl Slots {
+        fn new() -> Self {
+            let slot = |_| Slot {
+                pins: AtomicU64::new(0),
+                depth: AtomicU32::new(0),
+                taken: AtomicBool::new(true),
+            };
+            Self { all: std::array::from_fn(slot), taken: Mutex::new(0) }
+        }
+
+        pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
+            let taken = *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+            self.all[..taken].iter()
+        }
+
+        pub(super) fn take(&self) -> &Slot {
+            let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
+            *taken += 1;
+            &self.all[*taken - 1]
+        }
     }
 
     pub(super) fn mine() -> Option<&'static Slot> {
@@ -161,21 +193,21 @@ impl Drop for Guard {
 
 /// The time until everybody has unpinned who was pinned when it began.
 #[derive(Debug)]
-pub struct Grace(Vec<(&'static Slot, u64)>);
+pub(crate) struct Grace(Vec<(&'static Slot, u64)>);
 
 impl Grace {
     /// What has been hidden before is found by nobody, when it is over, and all that was done with it
     /// has happened before.
-    pub fn begin() -> Self {
+    pub(crate) fn begin() -> Self {
         // SYNC hidden: pairs with Slot::pin.
         fence(Ordering::SeqCst);
         // SYNC looked: pairs with Slot::unpin.
-        let pins = SLOTS.0.iter().map(|(_, slot)| (&**slot, slot.pins.load(Ordering::Acquire)));
+        let pins = SLOTS.iter().map(|slot| (slot, slot.pins.load(Ordering::Acquire)));
         Self(pins.filter(|(_, pins)| !pins.is_multiple_of(2)).collect())
     }
 
     /// Whether it is.
-    pub fn is_over(&mut self) -> bool {
+    pub(crate) fn is_over(&mut self) -> bool {
         // SYNC looked: pairs with Slot::unpin.
         self.0.retain(|(slot, pins)| slot.pins.load(Ordering::Acquire) == *pins);
         self.0.is_empty()
@@ -188,7 +220,6 @@ type Work = Box<dyn FnOnce() + Send>;
 #[derive(Debug)]
 struct Retired {
     is_waiting: AtomicBool,
-    /// Loom does not see it: nothing that it sees is done while it is locked.
     list: Mutex<Vec<Waiting>>,
 }
 
@@ -242,7 +273,7 @@ impl Retired {
 }
 
 /// Runs `work` when every thread that is pinned now has unpinned, on whatever thread notices.
-pub fn defer(work: impl FnOnce() + Send + 'static) {
+pub(crate) fn defer(work: impl FnOnce() + Send + 'static) {
     let grace = Grace::begin();
     RETIRED.add([Waiting(grace, Box::new(work))]);
     RETIRED.run();

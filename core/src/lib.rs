@@ -209,8 +209,6 @@ pub mod internals {
         Appender, CHUNK_BYTES, Chunk, Claim, ClaimArea, FIRST_RECORD, Pins, Pool,
     };
     pub use crate::fs::*;
-    #[cfg(slipring_loom)]
-    pub use crate::grace::{Grace, defer};
     pub use crate::interest::{is_inside_filter, refusing_calls};
     pub use crate::kind::{ErrorKind, Kind};
     pub use crate::ledger::{Grant, Ledger, Position, Stale};

@@ -5,9 +5,9 @@
 //! read, `head` the next one to be written. The baton's holder writes; readers (replay and
 //! catch-up) need no lock:
 //!
-//! - a reader pins its thread ([`grace`](crate::grace)), reads a slot, and then checks that its sequence is not below `low`.
-//!   A slot is reused only after `low` has passed its old sequence, so a reader that was given the
-//!   new content sees that (`slot-reused`);
+//! - a reader pins its thread ([`grace`]), reads a slot, and then checks that its sequence is not
+//!   below `low`. A slot is reused only after `low` has passed its old sequence, so a reader that was
+//!   given the new content sees that (`slot-reused`);
 //! - the token that the log holds of a chunk is given back when all have unpinned that were pinned
 //!   when `low` had passed, so a reader that passed the check may still take tokens of its own while
 //!   pinned.

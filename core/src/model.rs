@@ -518,6 +518,27 @@ pub fn pinned<R>(twice: bool, reading: impl FnOnce() -> R) -> R {
     reading()
 }
 
+/// A grace period.
+#[derive(Debug)]
+pub struct Hidden(grace::Grace);
+
+impl Hidden {
+    /// Of what has been hidden before.
+    pub fn now() -> Self {
+        Self(grace::Grace::begin())
+    }
+
+    /// Whether it is over.
+    pub fn is_over(&mut self) -> bool {
+        self.0.is_over()
+    }
+}
+
+/// Does `work` at the end of a grace period.
+pub fn retire(work: impl FnOnce() + Send + 'static) {
+    grace::defer(work);
+}
+
 /// Tells loom that the memory at `address` is read.
 pub fn watch_read(address: usize) {
     watched::read(address);

@@ -668,6 +668,8 @@ impl Core {
         // The log's token is the one that the block came with.
         self.log.retain(chunk, self.log.next());
         self.show_retained();
+        self.log.let_go();
+        self.log.give_some_back();
         // SYNC slot-reused: pairs with Log::address.
         self.log.slots()[0].store(at as usize, Ordering::Release);
         Ok(1)

@@ -3,7 +3,7 @@
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicBool, Ordering};
 use loom::thread;
-use slipring::internals::{CHUNK_BYTES, Grace, defer, pinned, watch_read, watch_write};
+use slipring::internals::{CHUNK_BYTES, Hidden, pinned, retire, watch_read, watch_write};
 use slipring_loom_tests::check;
 
 /// Loom watches a cell beside it; there is no memory.
@@ -31,7 +31,7 @@ fn what_is_hidden_is_not_looked_at_after_the_grace() {
             let theirs = Arc::clone(&shown);
             let reader = thread::spawn(move || look(&theirs, twice));
             shown.store(false, Ordering::Relaxed);
-            let mut grace = Grace::begin();
+            let mut grace = Hidden::now();
             if grace.is_over() || grace.is_over() {
                 watch_write(THING);
             }
@@ -53,7 +53,7 @@ fn a_later_look_tells_that_the_earlier_one_is_over() {
             look(&theirs, false);
         });
         shown.store(false, Ordering::Relaxed);
-        let mut grace = Grace::begin();
+        let mut grace = Hidden::now();
         if grace.is_over() || grace.is_over() {
             watch_write(THING);
         }
@@ -70,12 +70,12 @@ fn the_end_of_a_grace_is_noticed_by_somebody() {
         shown.store(false, Ordering::Relaxed);
         let done = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&done);
-        defer(move || {
+        retire(move || {
             watch_write(THING);
             told.store(true, Ordering::Relaxed);
         });
         reader.join().unwrap();
-        defer(|| ());
+        retire(|| ());
         assert!(done.load(Ordering::Relaxed), "who comes next does what was left");
     });
 }
