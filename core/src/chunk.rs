@@ -420,6 +420,9 @@ pub struct Appender {
 /// finds all that it needs near.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
+    /// Of the log: readers are told that it is the one that fills. Behind its first message, which
+    /// would have to wait until the line is there.
+    Fill,
     /// Of the log: it is noted who may still look at what has expired.
     LetGo,
     /// Of the log: the tokens of that are given back.
@@ -438,6 +441,7 @@ pub(crate) enum Step {
 /// so that a round trip meets one at most.
 #[cfg(not(slipring_loom))]
 const STEPS: &[(usize, Step)] = &[
+    (0, Step::Fill),
     (2, Step::LetGo),
     (4, Step::GiveBack),
     (8, Step::Index),
@@ -447,7 +451,7 @@ const STEPS: &[(usize, Step)] = &[
 ];
 /// The models have few chunks. They use them again as soon as they can: none is taken ahead.
 #[cfg(slipring_loom)]
-const STEPS: &[(usize, Step)] = &[(2, Step::LetGo), (4, Step::GiveBack)];
+const STEPS: &[(usize, Step)] = &[(0, Step::Fill), (2, Step::LetGo), (4, Step::GiveBack)];
 
 impl Appender {
     /// An appender that has no chunk yet.
@@ -516,7 +520,7 @@ impl Appender {
     /// Takes a step of its own.
     pub(crate) fn take_step(&mut self, step: Step) {
         match step {
-            Step::LetGo | Step::GiveBack | Step::Index => {}
+            Step::Fill | Step::LetGo | Step::GiveBack | Step::Index => {}
             Step::FetchPool => self.pool.fetch(),
             // Without memory it is tried again when the chunk is needed.
             Step::Take => self.ready = self.ready.or_else(|| Pool::take_ahead(&self.pool)),
@@ -526,6 +530,11 @@ impl Appender {
                 }
             }
         }
+    }
+
+    /// Address of the current chunk, 0 without one.
+    pub(crate) fn chunk(&self) -> usize {
+        self.chunk.map_or(0, |chunk| chunk.base() as usize)
     }
 
     /// Whether the next chunk is there already.
@@ -731,12 +740,12 @@ impl Pins {
         }
     }
 
-    /// Gives all tokens back, but keeps that of the chunk of the record at `kept`: no record taken so far is in
+    /// Gives all tokens back, but keeps that of the chunk at `kept`: no record taken so far is in
     /// use any more.
     #[inline]
     pub fn release_all_but(&mut self, kept: usize) {
         self.release_older();
-        if self.chunk.is_some_and(|chunk| chunk.base() as usize != kept & !(CHUNK_BYTES - 1)) {
+        if self.chunk.is_some_and(|chunk| chunk.base() as usize != kept) {
             self.flush();
         }
     }

@@ -704,11 +704,11 @@ impl Lane {
         self.read_side(reader, |side| side.pins.release_older());
     }
 
-    /// Nothing that was taken is in use any more: gives all tokens back but that of the chunk with
-    /// the latest message, which is probably where the next one will be.
+    /// Nothing that was taken is in use any more: gives all tokens back but that of the chunk that
+    /// is being filled, which is probably where the next message will be.
     #[inline]
     pub(crate) fn rest(&self, reader: &mut Reader) {
-        self.read_side(reader, |side| side.pins.release_all_but(self.log.latest()));
+        self.read_side(reader, |side| side.pins.release_all_but(self.log.filling()));
     }
 
     /// The same for a reader that may not come back soon: gives all tokens back.

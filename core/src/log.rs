@@ -73,6 +73,8 @@ struct Head {
 #[derive(Debug)]
 struct Floor {
     low: AtomicU64,
+    /// Address of the chunk that is being filled.
+    filling: AtomicUsize,
 }
 
 impl Log {
@@ -123,6 +125,13 @@ impl Log {
         // SYNC alert: pairs with the swap in `is_alerted`. (A swap, so that alerts and their being
         // taken are one chain.)
         self.alert.swap(true, Ordering::Release);
+    }
+
+    /// Address of the chunk that is being filled, which does not expire yet. A hint, for readers that
+    /// find nothing: apart from the head, which they then leave to the writer.
+    #[inline]
+    pub(crate) fn filling(&self) -> usize {
+        self.floor.filling.load(Ordering::Relaxed)
     }
 
     /// A hint that the record at `sequence` will be looked for soon.
@@ -286,7 +295,10 @@ impl LogWriter {
                 next: AtomicU64::new(start),
                 latest: AtomicUsize::new(0),
             }),
-            floor: CachePadded::new(Floor { low: AtomicU64::new(start) }),
+            floor: CachePadded::new(Floor {
+                low: AtomicU64::new(start),
+                filling: AtomicUsize::new(0),
+            }),
             queued: CachePadded::new(AtomicU64::new(start)),
             alert: CachePadded::new(AtomicBool::new(false)),
             pages: (0..window.div_ceil(PAGE)).map(|_| OnceLock::new()).collect(),
@@ -393,6 +405,12 @@ impl LogWriter {
         // SYNC alert: pairs with `alert`, so that whoever gave an alert that is taken is seen to
         // wait. A swap, because a store might come later than the next alert, and undo it.
         self.log.alert.load(Ordering::Relaxed) && self.log.alert.swap(false, Ordering::Acquire)
+    }
+
+    /// Tells readers which chunk is being filled.
+    pub(crate) fn fill(&self, chunk: usize) {
+        // Relaxed: a hint.
+        self.log.floor.filling.store(chunk, Ordering::Relaxed);
     }
 
     /// Retains `chunk`, of which the caller gives one token away, for records up to `last`.

@@ -205,6 +205,7 @@ impl Core {
     fn prepare(&mut self) {
         while let Some(step) = self.appender.next_step() {
             match step {
+                Step::Fill => self.log.fill(self.appender.chunk()),
                 Step::LetGo => self.log.let_go(),
                 Step::GiveBack => self.log.give_some_back(),
                 Step::Index => self.log.lengthen_index(),
