@@ -15,6 +15,7 @@ use slipring::{
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::mpsc::channel;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 thread_local! {
     /// Allocations of this thread; needs no allocation and no destructor itself.
@@ -51,6 +52,13 @@ fn allocations(work: impl FnOnce()) -> u64 {
     let before = ALLOCATIONS.get();
     work();
     ALLOCATIONS.get() - before
+}
+
+/// One test at a time: while another thread looks, what is retired waits, and takes room when it is
+/// given back at last.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const PAYLOAD: [u8; 64] = [7; 64];
@@ -118,6 +126,7 @@ fn ways() -> ([(&'static str, Publish); 4], [(&'static str, Receive); 5]) {
 /// Goal: every way to publish with every way to receive, over many times the budget.
 #[test]
 fn publishing_and_receiving_allocate_nothing_for_a_message() {
+    let _alone = alone();
     let _watchdog = watchdog::watch(80);
     let (publish_ways, receive_ways) = ways();
     for overflow in [Overflow::DropNewest, Overflow::DropOldest] {
@@ -161,6 +170,7 @@ fn publishing_and_receiving_allocate_nothing_for_a_message() {
 /// Goal: within a chunk there is none at all.
 #[test]
 fn within_a_chunk_nothing_at_all_is_allocated() {
+    let _alone = alone();
     let _watchdog = watchdog::watch(80);
     let broker = Broker::builder().memory_budget(1 << 20).build().unwrap();
     let topic = broker.topic("a").unwrap();
@@ -186,6 +196,7 @@ fn within_a_chunk_nothing_at_all_is_allocated() {
 /// Goal: losing and being told of it allocates nothing either.
 #[test]
 fn overflowing_and_expiring_allocate_nothing_for_a_message() {
+    let _alone = alone();
     let watchdog = watchdog::watch(80);
     for overflow in [
         Overflow::DropNewest,
@@ -237,6 +248,7 @@ fn overflowing_and_expiring_allocate_nothing_for_a_message() {
 /// Goal: a handler's thread allocates nothing for a message.
 #[test]
 fn handlers_allocate_nothing_for_a_message() {
+    let _alone = alone();
     let _watchdog = watchdog::watch(80);
     for dedicated in [false, true] {
         for sequencer in [Sequencer::Publishers, Sequencer::Pinned { first: 0 }] {
@@ -282,6 +294,7 @@ fn handlers_allocate_nothing_for_a_message() {
 /// Goal: a consumer that sleeps before every message costs nobody an allocation.
 #[test]
 fn waking_and_sleeping_allocates_nothing_for_a_message() {
+    let _alone = alone();
     let _watchdog = watchdog::watch(80);
     const ROUNDS: u64 = 2000;
     let broker = Broker::builder().memory_budget(1 << 20).build().unwrap();
