@@ -8,7 +8,10 @@
 use crate::config::WaitStrategy;
 use crate::sync::{spin_loop, yield_now};
 
-/// Longest pause between looks, in PAUSE instructions (about 8 us).
+/// What pauses are counted in, in nanoseconds. A PAUSE instruction takes from a tenth of that to five
+/// times as much, as the processor has it.
+const UNIT_NS: u32 = 8;
+/// Longest pause between looks (about 8 us).
 const LONGEST: u32 = 1024;
 /// Fewer messages than these,
 const FEW: u32 = 4;
@@ -16,13 +19,43 @@ const FEW: u32 = 4;
 const WAITED: u32 = 2;
 /// Looks in vain after which the pause is halved: a stream has ended.
 const IN_VAIN: u32 = 8;
-/// A pause of so many PAUSE instructions is worth one message that it brought: it may be longer.
+/// A pause of so many units is worth one message that it brought: it may be longer.
 const WORTH: u32 = 16;
-/// PAUSE instructions spent in vain before an adaptive waiter yields, and then parks.
+/// Units spent in vain before an adaptive waiter yields, and then parks.
 const SPIN_LIMIT: u32 = 4096;
 const YIELD_LIMIT: u32 = SPIN_LIMIT + 4096;
 /// What a yield counts for.
 const YIELD_COST: u32 = 512;
+
+/// Spins for so many units of 8 ns, at least for one PAUSE.
+pub(crate) fn spin_for(units: u32) {
+    for _ in 0..(units / pause_units()).max(1) {
+        spin_loop();
+    }
+}
+
+/// How many units a PAUSE takes, at least one; measured once.
+#[cfg(not(slipring_loom))]
+fn pause_units() -> u32 {
+    use std::{sync::OnceLock, time::Instant};
+    const COUNT: u32 = 64;
+    static UNITS: OnceLock<u32> = OnceLock::new();
+    *UNITS.get_or_init(|| {
+        let ns = || {
+            let began = Instant::now();
+            (0..COUNT).for_each(|_| spin_loop());
+            began.elapsed().as_nanos() as u32 / COUNT
+        };
+        // The least: some are interrupted.
+        let ns = (0..4).map(|_| ns()).min().unwrap_or(UNIT_NS);
+        (ns / UNIT_NS).max(1)
+    })
+}
+
+#[cfg(slipring_loom)]
+fn pause_units() -> u32 {
+    1
+}
 
 /// The waiting strategy of one consumer, between its looks.
 ///
@@ -49,7 +82,7 @@ const YIELD_COST: u32 = 512;
 #[derive(Debug, Clone)]
 pub struct Idle {
     strategy: WaitStrategy,
-    /// PAUSE instructions between looks.
+    /// Units between looks.
     pause: u32,
     /// Looks in vain since something was found.
     looks: u32,
@@ -68,7 +101,7 @@ impl Idle {
     }
 
     /// The same for one queue of `capacity` messages, which is not to fill up meanwhile: a fast
-    /// publisher needs about as long for a message as a PAUSE takes.
+    /// publisher needs about a unit for a message.
     pub(crate) fn for_queue(strategy: WaitStrategy, capacity: usize) -> Self {
         Self { longest: LONGEST.min(capacity as u32), ..Self::new(strategy) }
     }
@@ -107,9 +140,7 @@ impl Idle {
             WaitStrategy::Adaptive => self.spent < SPIN_LIMIT,
         };
         if spin {
-            for _ in 0..self.pause {
-                spin_loop();
-            }
+            spin_for(self.pause);
             self.spent = self.spent.saturating_add(self.pause);
         } else {
             yield_now();

@@ -9,6 +9,7 @@ use crate::config::{Limits, Overflow};
 use crate::dedup_window::{DedupLimits, DedupWindow, Earlier};
 use crate::error::{PublishError, StoreFault};
 use crate::fork::Generation;
+use crate::idle::spin_for;
 use crate::inbox::{Inbox, InboxState};
 use crate::interest::is_inside_filter;
 use crate::lane::Lane;
@@ -17,9 +18,7 @@ use crate::receipt::{BatchError, BatchReceipt, Receipt};
 use crate::sequencer::SequencerThread;
 use crate::shard::{Appended, Core, Outcome, Partition, Shard, Stop, Waits};
 use crate::store::{MessageStore, Retention};
-use crate::sync::{
-    Arc, AtomicBool, AtomicU64, Ordering, PlainArc, current_thread, spin_loop, yield_now,
-};
+use crate::sync::{Arc, AtomicBool, AtomicU64, Ordering, PlainArc, current_thread, yield_now};
 use crate::wait::Waiter;
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -689,9 +688,7 @@ impl Topic {
         // slows it down.
         let mut before = lane.depth();
         for pause in [16, 32, 64, 128, 256, 512, 512, 512, 1024, 1024, 1024, 1024, 1024] {
-            for _ in 0..pause {
-                spin_loop();
-            }
+            spin_for(pause);
             let depth = lane.depth();
             let has_room = if depth < before { lane.has_much_room() } else { !lane.is_full() };
             if has_room || ended() {
