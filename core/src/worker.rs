@@ -681,7 +681,7 @@ impl Workers {
         }
     }
 
-    /// The worker is done with a task for now.
+    /// Ends a worker's turn with a task, which came to `after`.
     fn leave(&self, task: Arc<Task>, after: After) {
         self.settle(Arc::clone(&task), after);
         // Whoever closes may have found the task locked just now, and waits to look again. The
