@@ -1,6 +1,6 @@
 //! In the steady state, publishing and receiving allocate nothing for a message.
 //!
-//! What is allowed is what comes with a chunk of 256 KiB: retiring one goes through crossbeam-epoch,
+//! What is allowed is what comes with a chunk of 64 KiB: retiring one goes through crossbeam-epoch,
 //! which keeps its own small bags.
 #![expect(unsafe_code, reason = "a global allocator that counts")]
 #![expect(clippy::type_complexity, reason = "tables of cases")]
