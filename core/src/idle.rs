@@ -8,8 +8,8 @@
 use crate::config::WaitStrategy;
 use crate::sync::{spin_loop, yield_now};
 
-/// What pauses are counted in, in nanoseconds. A PAUSE instruction takes from a tenth of that to five
-/// times as much, as the processor has it.
+/// What pauses are counted in, in nanoseconds. A PAUSE instruction takes as long as the processor has
+/// it: 8 on one server, 26 on another.
 const UNIT_NS: u32 = 8;
 /// Longest pause between looks (about 8 us).
 const LONGEST: u32 = 1024;
