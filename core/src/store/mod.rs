@@ -222,9 +222,9 @@ pub trait MessageStore: fmt::Debug + Send + Sync {
     /// When there is no such shard, or the store cannot be used.
     fn bounds(&self, shard: usize) -> Result<Bounds, StoreError>;
 
-    /// How many of `sequences` are known to have never been those of a record that can have been
-    /// stored: a crash may leave some unused, and they are not to be taken for a loss. Asked for
-    /// sequences that are not there any more.
+    /// How many of `sequences` were given up after a crash, as far as that is known: if there ever were
+    /// records under them, it took them, so that they have not expired. Asked for sequences that are
+    /// not there any more.
     ///
     /// # Errors
     ///
