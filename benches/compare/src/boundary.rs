@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::harness::{Plan, figure, in_turns, rate};
+use crate::harness::{Plan, figure, in_steady_turns, rate};
 use crate::native;
 use crate::report::{self, Bars, OURS};
 use crate::side::Side;
@@ -33,7 +33,7 @@ fn boundary(plan: &Plan, ours: &dyn Side, bars: &mut Bars) {
         "handler, Rust",
         "handler, C",
     ];
-    let results = in_turns(
+    let results = in_steady_turns(
         plan,
         vec![
             figure(names[0], || each(ours.boundary(messages, 1).0)),
@@ -64,7 +64,7 @@ fn peers(plan: &Plan, bars: &mut Bars) {
             entrants.push(rate(name, slow, move |n| peer(n / SUBSCRIBERS, SUBSCRIBERS)));
         }
     }
-    let results = in_turns(plan, entrants);
+    let results = in_steady_turns(plan, entrants);
     let title = format!("N = {SUBSCRIBERS}, one message at a time, in C++");
     report::table(&title, "M deliveries/s", OURS, &results);
     for (id, name, peer) in native::PEERS {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::harness::{Contender, Plan, Results, figure, in_turns, rate};
+use crate::harness::{Contender, Plan, Results, figure, in_steady_turns, rate};
 use crate::peers::{bus, crossbeam, disruptor, iceoryx2, tokio_broadcast, zenoh};
 use crate::report::{self, Bars, OURS};
 use crate::side::{Side, Stalled};
@@ -53,7 +53,7 @@ fn batches(plan: &Plan, ours: Option<&dyn Side>, subscribers: u64) -> Results {
     }
     let run = move |n| disruptor::fan_out(n, subscribers, 16);
     entrants.push(deliveries("disruptor", messages, subscribers, run));
-    let results = in_turns(plan, entrants);
+    let results = in_steady_turns(plan, entrants);
     report::table(&format!("N = {subscribers}, batches of 16"), UNIT, OURS, &results);
     results
 }
@@ -78,7 +78,7 @@ fn singles(plan: &Plan, ours: Option<&dyn Side>, n: u64) -> Results {
         entrants
             .push(deliveries("crossbeam-channel, Arc", slow, n, move |m| crossbeam::fan_out(m, n)));
     }
-    let results = in_turns(plan, entrants);
+    let results = in_steady_turns(plan, entrants);
     report::table(&format!("N = {n}, one message at a time"), UNIT, OURS, &results);
     results
 }
@@ -106,7 +106,7 @@ fn beside_others(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
     let stalled = |how| move || per_message(ours.beside_stalled(pair, how), pair);
     let names = ["16 alone", "16 beside 10,000", "no subscription", "one that rejects"];
     let pairs = ["1 alone", "beside DropNewest", "beside DropOldest"];
-    let results = in_turns(
+    let results = in_steady_turns(
         plan,
         vec![
             figure(names[0], strangers(0)),

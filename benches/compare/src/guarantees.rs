@@ -1,6 +1,6 @@
 //! F: what it costs that nothing is lost. A message is delivered until it is settled.
 
-use crate::harness::{PAYLOAD, Plan, figure, in_turns, rate};
+use crate::harness::{PAYLOAD, Plan, figure, in_steady_turns, rate};
 use crate::quantiles::{Entrant, measure};
 use crate::report::{self, Bars};
 use crate::side::Side;
@@ -31,7 +31,7 @@ fn handlers(plan: &Plan, ours: &dyn Side, bars: &mut Bars) {
         rate(names[1], messages, |n| ours.to_handler(n, false)),
         rate(names[2], messages, |n| ours.one_to_one(n, 64, PAYLOAD)),
     ];
-    let results = in_turns(plan, entrants);
+    let results = in_steady_turns(plan, entrants);
     report::table("In order, batches of 64", "M msg/s", "", &results);
     bars.at_least("F1", results.ratio(names[0], names[1]), 0.7, "x");
 }
@@ -41,7 +41,7 @@ fn acks(plan: &Plan, ours: &dyn Side, bars: &mut Bars) {
     let each =
         |batch: usize| move || ours.ack_randomly(LEASES, batch).as_nanos() as f64 / LEASES as f64;
     let entrants = vec![figure(names[0], each(1)), figure(names[1], each(64))];
-    let results = in_turns(plan, entrants);
+    let results = in_steady_turns(plan, entrants);
     report::table("Acknowledged in random order, of 1M", "ns a message", "", &results);
     bars.at_most("F2", results.median(names[0]), 100.0, "ns");
 

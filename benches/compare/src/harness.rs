@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use crate::cpu::{self, Role};
+use crate::distance;
 
 /// Slots of every queue that is compared.
 pub(crate) const CAPACITY: usize = 1024;
@@ -345,11 +346,25 @@ impl Series {
 
 /// Runs the contenders in turns (a, b, c, a, b, c, ...), the first turn as a warm-up: what the
 /// machine does to one of them at a time it does to all.
-pub(crate) fn in_turns(plan: &Plan, mut contenders: Vec<Contender<'_>>) -> Results {
+pub(crate) fn in_turns(plan: &Plan, contenders: Vec<Contender<'_>>) -> Results {
+    turns(plan, contenders, |contender| (contender.run)())
+}
+
+/// The same for contenders of two threads, with the processors as far apart as they usually are:
+/// see [`distance`].
+pub(crate) fn in_steady_turns(plan: &Plan, contenders: Vec<Contender<'_>>) -> Results {
+    turns(plan, contenders, |contender| distance::steady(&mut contender.run))
+}
+
+fn turns<'a>(
+    plan: &Plan,
+    mut contenders: Vec<Contender<'a>>,
+    run: impl Fn(&mut Contender<'a>) -> f64,
+) -> Results {
     let mut values = vec![Vec::new(); contenders.len()];
     for turn in 0..=plan.runs {
         for (contender, values) in contenders.iter_mut().zip(&mut values) {
-            let value = (contender.run)();
+            let value = run(contender);
             if turn > 0 {
                 values.push(value);
             }

@@ -15,6 +15,7 @@ mod boundary;
 mod boundary;
 mod cpu;
 mod disk;
+mod distance;
 mod durable;
 #[cfg(feature = "peers")]
 mod fanout;
@@ -106,6 +107,9 @@ fn main() -> ExitCode {
         if only.is_empty() || only.iter().any(|wanted| wanted == name) {
             section(&plan, ours, &mut bars);
         }
+    }
+    if let Some(summary) = distance::summary() {
+        println!("\n{summary}");
     }
     bars.print();
     ExitCode::SUCCESS

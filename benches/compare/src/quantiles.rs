@@ -1,5 +1,6 @@
 //! Times of single operations, by quantile.
 
+use crate::distance;
 use crate::harness::{Latencies, Plan, Results, Series};
 use crate::report;
 
@@ -13,7 +14,7 @@ pub(crate) fn measure(plan: &Plan, title: &str, entrants: &[Entrant<'_>]) -> [Re
     let mut values = vec![[const { Vec::new() }; 3]; entrants.len()];
     for turn in 0..=plan.runs {
         for ((_, run), values) in entrants.iter().zip(&mut values) {
-            let latencies = run();
+            let latencies = distance::steady(run);
             if turn > 0 {
                 for (values, (_, quantile)) in values.iter_mut().zip(QUANTILES) {
                     values.push(latencies.at(quantile));

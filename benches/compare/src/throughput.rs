@@ -1,6 +1,6 @@
 //! A: one publisher, one subscriber, 64 bytes, nothing lost. Millions of messages a second.
 
-use crate::harness::{Contender, PAYLOAD, Plan, Results, figure, in_turns, rate};
+use crate::harness::{Contender, PAYLOAD, Plan, Results, figure, in_steady_turns, rate};
 use crate::peers::{
     crossbeam, disruptor, flume, iceoryx2, kanal, rtrb, std_channel, tokio_broadcast, zenoh,
 };
@@ -34,7 +34,7 @@ fn batches(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
     }
     entrants.push(rate("rtrb", millions, |n| rtrb::chunks(n, 64)));
     entrants.push(rate("disruptor", millions, |n| disruptor::managed(n, 64)));
-    let results = in_turns(plan, entrants);
+    let results = in_steady_turns(plan, entrants);
     report::table("Batches of 64", UNIT, OURS, &results);
     bars.at_least("A1", results.ratio(OURS, "rtrb"), 0.9, "x");
     bars.at_least("A8", results.ratio("slipring handler", OURS), 0.8, "x");
@@ -46,7 +46,7 @@ fn batches(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
         }
         entrants.push(rate("rtrb", millions, |n| rtrb::chunks(n, 16)));
         entrants.push(rate("disruptor", millions, |n| disruptor::managed(n, 16)));
-        report::table("Batches of 16", UNIT, OURS, &in_turns(plan, entrants));
+        report::table("Batches of 16", UNIT, OURS, &in_steady_turns(plan, entrants));
     }
 }
 
@@ -70,7 +70,7 @@ fn singles(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
         entrants.push(rate("flume", middle, flume::single));
         entrants.push(rate("crossbeam-channel, Arc", slow, |n| crossbeam::shared(n, PAYLOAD)));
     }
-    let results = in_turns(plan, entrants);
+    let results = in_steady_turns(plan, entrants);
     report::table("One message at a time", UNIT, OURS, &results);
 
     let over = |peers: &[&str]| Some(results.median(OURS)? / results.best(peers)?);
@@ -94,7 +94,7 @@ fn producers(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
         entrants.push(rate("crossbeam-channel", messages, move |n| {
             crossbeam::many_producers(n, producers)
         }));
-        let results = in_turns(plan, entrants);
+        let results = in_steady_turns(plan, entrants);
         let title = format!("{producers} producers, one topic, nothing pinned");
         report::table(&title, UNIT, OURS, &results);
         if let Some(ratio) = results.ratio(OURS, "crossbeam-channel") {
@@ -119,7 +119,7 @@ fn loans(plan: &Plan, ours: &dyn Side, bars: &mut Bars) {
             figure(name(len), run)
         })
         .collect();
-    let results: Results = in_turns(plan, entrants);
+    let results: Results = in_steady_turns(plan, entrants);
     report::table("Loans, both ends written", "ns a message", "", &results);
     bars.at_most("A10", results.ratio(&name(1 << 20), &name(4 << 10)), 1.2, "x");
 }
@@ -132,6 +132,6 @@ fn sweep(plan: &Plan, ours: &dyn Side) {
             rate("crossbeam-channel, Arc", messages, |n| crossbeam::shared(n, len)),
         ];
         let title = format!("{len} bytes, one message at a time");
-        report::table(&title, UNIT, OURS, &in_turns(plan, entrants));
+        report::table(&title, UNIT, OURS, &in_steady_turns(plan, entrants));
     }
 }
