@@ -28,7 +28,9 @@
 
 #include "slipring.h"
 
-// The layout of `slipring_python`.
+// What an extension and the package must agree on: the layout of `slipring_python`, and all that the
+// functions take and give (structs, records). A release that changes one of these, other than by
+// adding at an end, raises it; before the first release it is 1.
 #define SLIPRING_PYTHON_ABI 1
 // How many functions this header knows. A library that has fewer is refused.
 #define SLIPRING_PYTHON_FUNCTIONS 96
@@ -147,14 +149,19 @@ typedef struct slipring_python {
 // Set by `slipring_python_import`.
 static const slipring_python *slipring_python_api = NULL;
 
-// The broker of a capsule; NULL with an exception set if it is no such capsule, or of a library that
-// is older than this header. Call it before any function of slipring.h, with the interpreter's lock.
+// The broker of a capsule; NULL with an exception set if it is no such capsule (ValueError), or of a
+// library that does not fit this header (ImportError). Call it before any function of slipring.h, with
+// the interpreter's lock.
 static inline const slipring_broker *slipring_python_import(PyObject *capsule) {
     const slipring_python *api =
         (const slipring_python *)PyCapsule_GetPointer(capsule, "slipring.broker");
     if (api == NULL) return NULL;
     if (api->abi != SLIPRING_PYTHON_ABI || api->functions_len < SLIPRING_PYTHON_FUNCTIONS) {
-        PyErr_SetString(PyExc_ImportError, "this extension was built for a newer slipring");
+        PyErr_Format(PyExc_ImportError,
+                     "this extension was built for %s slipring: with ABI %d and %d functions, where "
+                     "the one that is installed has ABI %u and %u",
+                     api->abi > SLIPRING_PYTHON_ABI ? "an older" : "a newer", SLIPRING_PYTHON_ABI,
+                     SLIPRING_PYTHON_FUNCTIONS, (unsigned)api->abi, (unsigned)api->functions_len);
         return NULL;
     }
     // The functions are those of the module, so any capsule's will do; what they are reached through

@@ -13,7 +13,9 @@ use std::ffi::{CStr, c_void};
 /// As in the header.
 const NAME: &CStr = c"slipring.broker";
 
-/// The layout of [`Contents`]. The table may grow without a new number.
+/// What native code must have been built for: the layout of [`Contents`], and of all that the functions
+/// take and give. The table may grow without a new number, and so may what says its own size. Before the
+/// first release it is 1, whatever changes. The header takes it from here.
 const ABI: u32 = 1;
 
 /// What the capsule points to: `struct slipring_python` of the header.

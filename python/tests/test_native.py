@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib.util
 import subprocess
@@ -77,6 +78,26 @@ def test_native_code_is_told_what_goes_wrong(broker: Broker, ticks: ModuleType) 
         ticks.publish(capsule, "a", 1, 1)
     with pytest.raises(ValueError):
         ticks.publish(object(), "a", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("abi", "functions", "told"),
+    [
+        (2, 1000, "built for an older slipring: .* has ABI 2 and 1000"),
+        (0, 1000, "built for a newer slipring: .* has ABI 0 and 1000"),
+        (1, 10, "built for a newer slipring: .* has ABI 1 and 10"),
+    ],
+)
+def test_native_code_of_another_version_is_refused(
+    ticks: ModuleType, abi: int, functions: int, told: str
+) -> None:
+    # The first members of what a capsule points to.
+    contents = (ctypes.c_uint32 * 2)(abi, functions)
+    new = ctypes.pythonapi.PyCapsule_New
+    new.restype, new.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+    capsule = new(ctypes.addressof(contents), b"slipring.broker", None)
+    with pytest.raises(ImportError, match=told):
+        ticks.publish(capsule, "a", 1, 1)
 
 
 def test_a_capsule_keeps_its_broker_open(ticks: ModuleType) -> None:

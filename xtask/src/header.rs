@@ -10,6 +10,8 @@ const INLINE: &str = include_str!("inline.h");
 const PYTHON_HEADER: &str = "include/slipring_python.h";
 const PYTHON_HEAD: &str = include_str!("python_header.h");
 const TABLE: &str = "python/src/table.rs";
+/// Has the number of the ABI.
+const CAPSULE: &str = "python/src/capsule.rs";
 
 /// Writes the headers.
 pub(crate) fn write() -> Result<(), String> {
@@ -54,7 +56,10 @@ fn python_header(header: &str) -> Result<String, String> {
         return Err(format!("{TABLE}: add `{name}` to the end of the list"));
     }
     let short = |name: &str| name.trim_start_matches("slipring_").to_owned();
-    let mut text = PYTHON_HEAD.replace("@COUNT@", &names.len().to_string());
+    let capsule = shell::read(CAPSULE)?;
+    let (_, abi) = capsule.split_once("const ABI: u32 = ").ok_or(format!("{CAPSULE}: no ABI"))?;
+    let (abi, _) = abi.split_once(';').ok_or(format!("{CAPSULE}: no ABI"))?;
+    let mut text = PYTHON_HEAD.replace("@COUNT@", &names.len().to_string()).replace("@ABI@", abi);
     let (mut members, mut macros) = (String::new(), String::new());
     for name in names {
         members += &format!("    __typeof__(&{name}) {};\n", short(name));
