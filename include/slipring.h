@@ -472,6 +472,11 @@ typedef struct slipring_loan slipring_loan;
 // `slipring_subscription_free`.
 typedef struct slipring_subscription slipring_subscription;
 
+// A clock for tests, which stands still until it is told to move: leases, pauses and retention end
+// without waiting. It is given to a broker as `slipring_broker_options.clock`. Usable from all threads
+// at once. Free it with `slipring_test_clock_free`.
+typedef struct slipring_test_clock slipring_test_clock;
+
 // A text made by the library. Free it with `slipring_text_free`.
 typedef struct slipring_text slipring_text;
 
@@ -570,6 +575,12 @@ typedef struct slipring_broker_options {
     // SLIPRING_SYNC_ALWAYS, they are written with zeros ahead, which makes syncs of much at once
     // faster and a new directory slower. Default 32 MiB.
     uint64_t preallocate_bytes;
+    // For a directory: age at which a shard begins another file, so that what is in one can expire
+    // though little is published. Default 21 hours.
+    uint64_t segment_age_ns;
+    // For tests: the clock of the broker, which moves when it is told to; it may be freed before the
+    // broker. Default NULL: the machine's.
+    const struct slipring_test_clock *clock;
 } slipring_broker_options;
 
 // A text: UTF-8, not ending in NUL.
@@ -950,6 +961,18 @@ slipring_status slipring_broker_options_init(struct slipring_broker_options *opt
 // Errors: EINVAL, also for a size that this library does not know. Does not wait.
 slipring_status slipring_subscription_options_init(struct slipring_subscription_options *options,
                                                    size_t struct_size);
+
+// A clock that stands at the present time. Errors: EINVAL. Does not wait.
+slipring_status slipring_test_clock_new(struct slipring_test_clock **clock);
+
+// Moves it forward and wakes who waits for it. It stops 584 years after it was made. Errors: EINVAL.
+// Does not wait.
+slipring_status slipring_test_clock_advance(const struct slipring_test_clock *clock,
+                                            uint64_t by_ns);
+
+// Frees it and sets the pointer to NULL; brokers that have the clock go on with it. NULL, or a
+// pointer to NULL, is no error.
+void slipring_test_clock_free(struct slipring_test_clock **clock);
 
 // Opens a broker: in memory, or in the directory that `options` name. `options` may be NULL for the
 // defaults. Errors: EINVAL, ERANGE, ETHREAD; for a directory ELOCKED, EINCOMPATIBLE, EDAMAGED, EFULL,

@@ -753,6 +753,25 @@ enum class Level : std::uint32_t {
     trace = SLIPRING_LOG_TRACE, // Everything.
 };
 
+// A clock for tests, which stands still until it is told to move: leases, pauses and retention end
+// without waiting. Brokers that have it go on with it when it is gone.
+//
+//     TestClock clock;
+//     auto broker = Broker::open(BrokerOptions().clock(clock));
+//     clock.advance(std::chrono::seconds(10));
+class TestClock {
+  public:
+    TestClock() noexcept { slipring_test_clock_new(handle_.out()); }
+    // Moves it forward and wakes who waits for it.
+    void advance(Nanoseconds by) const noexcept {
+        slipring_test_clock_advance(handle_.get(), detail::ns(by));
+    }
+
+  private:
+    friend class BrokerOptions;
+    detail::Handle<slipring_test_clock, slipring_test_clock_free> handle_;
+};
+
 // Settings of a broker; those that are not set have their defaults.
 //
 //     auto broker = Broker::open(BrokerOptions().shards(4).memory_budget(256 << 20));
@@ -815,6 +834,12 @@ class BrokerOptions {
         raw_.preallocate_bytes = bytes;
         return *this;
     }
+    // Age at which a shard begins another file there, so that what is in one can expire though little
+    // is published. Default 21 hours.
+    BrokerOptions &segment_age(Nanoseconds age) noexcept {
+        raw_.segment_age_ns = detail::ns(age);
+        return *this;
+    }
     // How many shards put messages in order independently of each other: 1 to 64. Default: 1, or as
     // many as the directory was made with, which is refused under another number.
     BrokerOptions &shards(std::uint32_t count) noexcept {
@@ -863,6 +888,11 @@ class BrokerOptions {
     BrokerOptions &pinned_sequencer(std::uint32_t first_cpu) noexcept {
         raw_.sequencer = SLIPRING_PINNED;
         raw_.sequencer_first_cpu = first_cpu;
+        return *this;
+    }
+    // The clock of the broker, which must live until it is opened. Default: the machine's.
+    BrokerOptions &clock(const TestClock &clock) noexcept {
+        raw_.clock = clock.handle_.get();
         return *this;
     }
     // Tells `told(Level, std::string_view)` the events of this broker up to `most`; never a

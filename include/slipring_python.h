@@ -33,7 +33,7 @@
 // adding at an end, raises it; before the first release it is 1.
 #define SLIPRING_PYTHON_ABI 1
 // How many functions this header knows. A library that has fewer is refused.
-#define SLIPRING_PYTHON_FUNCTIONS 96
+#define SLIPRING_PYTHON_FUNCTIONS 99
 
 // The functions of slipring.h, in an order that never changes; new ones come last.
 typedef struct slipring_functions {
@@ -133,6 +133,9 @@ typedef struct slipring_functions {
     __typeof__(&slipring_idle_new) idle_new;
     __typeof__(&slipring_idle_rest) idle_rest;
     __typeof__(&slipring_idle_free) idle_free;
+    __typeof__(&slipring_test_clock_new) test_clock_new;
+    __typeof__(&slipring_test_clock_advance) test_clock_advance;
+    __typeof__(&slipring_test_clock_free) test_clock_free;
 } slipring_functions;
 
 // What the capsule points to.
@@ -268,5 +271,8 @@ static inline const slipring_broker *slipring_python_import(PyObject *capsule) {
 #define slipring_idle_new (slipring_python_api->functions->idle_new)
 #define slipring_idle_rest (slipring_python_api->functions->idle_rest)
 #define slipring_idle_free (slipring_python_api->functions->idle_free)
+#define slipring_test_clock_new (slipring_python_api->functions->test_clock_new)
+#define slipring_test_clock_advance (slipring_python_api->functions->test_clock_advance)
+#define slipring_test_clock_free (slipring_python_api->functions->test_clock_free)
 
 #endif // SLIPRING_PYTHON_H

@@ -84,7 +84,10 @@ pub unsafe extern "C" fn slipring_broker_open(
             let options = c.sized(options, "options")?;
             let log = options.log()?;
             let out = c.out(broker, "broker")?;
-            let builder = options.apply(Broker::builder())?;
+            let mut builder = options.apply(Broker::builder())?;
+            if let Some(clock) = c.optional(options.clock, "clock")? {
+                builder = builder.clock(&clock.clock);
+            }
             let dir = c.array(options.dir.cast::<u8>(), options.dir_len, "dir")?;
             let broker = if options.dir.is_null() {
                 log.during(|| builder.build())?

@@ -14,6 +14,8 @@ pub mod panic;
 // What is exported, in the order of the header: one group each, because groups are sorted.
 pub mod options;
 
+pub mod clock;
+
 pub mod broker;
 
 pub mod topic;

@@ -2,6 +2,7 @@
 #![expect(unsafe_code, reason = "exported names, and structs that are filled byte by byte")]
 
 use crate::callback::{User, slipring_filter_fn, slipring_log_fn, slipring_user_free_fn};
+use crate::clock::slipring_test_clock;
 use crate::handle::Versioned;
 use crate::last_error::Failure;
 use crate::log::{Log, slipring_log_level};
@@ -218,6 +219,12 @@ pub struct slipring_broker_options {
     /// SLIPRING_SYNC_ALWAYS, they are written with zeros ahead, which makes syncs of much at once
     /// faster and a new directory slower. Default 32 MiB.
     pub preallocate_bytes: u64,
+    /// For a directory: age at which a shard begins another file, so that what is in one can expire
+    /// though little is published. Default 21 hours.
+    pub segment_age_ns: u64,
+    /// For tests: the clock of the broker, which moves when it is told to; it may be freed before the
+    /// broker. Default NULL: the machine's.
+    pub clock: *const slipring_test_clock,
 }
 
 // SAFETY: `repr(C)`, a `u32` first, integers, pointers and functions that may be NULL; a bit
@@ -256,6 +263,8 @@ unsafe impl Versioned for slipring_broker_options {
             reserve_bytes: 64 << 20,
             segment_bytes: 64 << 20,
             preallocate_bytes: 32 << 20,
+            segment_age_ns: 21 * 3600 * 1_000_000_000,
+            clock: ptr::null(),
         }
     }
 }
@@ -335,7 +344,8 @@ impl slipring_broker_options {
             .on_damage(on_damage)
             .reserve_bytes(self.reserve_bytes)
             .segment_bytes(self.segment_bytes)
-            .preallocate_bytes(self.preallocate_bytes))
+            .preallocate_bytes(self.preallocate_bytes)
+            .segment_age(Duration::from_nanos(self.segment_age_ns)))
     }
 }
 

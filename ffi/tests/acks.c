@@ -889,6 +889,33 @@ static void a_filter_may_not_settle_anything(void) {
     slipring_broker_free(&broker);
 }
 
+static void a_lease_ends_when_the_clock_is_moved(void) {
+    slipring_broker_options options;
+    slipring_broker *broker = NULL;
+    slipring_subscription *sub = NULL;
+    slipring_test_clock *clock = NULL;
+    slipring_message message;
+    OK(slipring_test_clock_new(&clock));
+    OK(slipring_broker_options_init(&options, sizeof options));
+    options.clock = clock;
+    OK(slipring_broker_open(&options, &broker));
+    OK(slipring_broker_subscribe(broker, SLIPRING_TEXT("jobs"), NULL, &sub));
+    OK(slipring_broker_publish(broker, SLIPRING_TEXT("jobs"), NULL, 0, NULL));
+    OK(slipring_subscription_recv(sub, &message));
+    CHECK(slipring_subscription_try_recv(sub, &message) == SLIPRING_EMPTY);
+    OK(slipring_test_clock_advance(clock, SLIPRING_SECONDS(11)));
+    slipring_test_clock_free(&clock); /* the broker goes on with it */
+    OK(slipring_subscription_recv(sub, &message));
+    CHECK(slipring_message_attempt(&message) == 2);
+    OK(slipring_ack(&message, 1, NULL));
+    slipring_subscription_free(&sub);
+    slipring_broker_free(&broker);
+    CHECK(slipring_test_clock_new(NULL) == SLIPRING_EINVAL);
+    CHECK(slipring_test_clock_advance(NULL, 1) == SLIPRING_EINVAL);
+    slipring_test_clock_free(&clock);
+    slipring_test_clock_free(NULL);
+}
+
 int main(void) {
     a_message_comes_again_until_it_is_acknowledged();
     an_eventfd_is_readable_again_when_a_lease_ends();
@@ -905,5 +932,6 @@ int main(void) {
     named_subscriptions_outlive_their_consumers();
     seeking_goes_on_elsewhere();
     a_filter_may_not_settle_anything();
+    a_lease_ends_when_the_clock_is_moved();
     return finish("acks");
 }

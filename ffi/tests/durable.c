@@ -278,6 +278,28 @@ static void a_killed_process_loses_nothing(const char *dir) {
     slipring_broker_free(&broker);
 }
 
+static void an_old_file_is_followed_by_another(const char *dir) {
+    char inside[256];
+    slipring_broker_options options;
+    slipring_broker *broker = NULL;
+    slipring_test_clock *clock = NULL;
+    OK(slipring_test_clock_new(&clock));
+    snprintf(inside, sizeof inside, "%s/aging", dir);
+    options = in_directory(inside);
+    CHECK(options.segment_age_ns == SLIPRING_SECONDS(21 * 3600) && options.clock == NULL);
+    options.segment_age_ns = SLIPRING_SECONDS(60);
+    options.clock = clock;
+    OK(slipring_broker_open(&options, &broker));
+    publish(broker, "one", 1);
+    CHECK(size_of(inside, "shard-000/00000000000000000001.log") < 0);
+    OK(slipring_test_clock_advance(clock, SLIPRING_SECONDS(61)));
+    while (size_of(inside, "shard-000/00000000000000000001.log") < 0)
+        ; /* its thread makes it */
+    slipring_broker_free(&broker);
+    slipring_test_clock_free(&clock);
+    CHECK(clock == NULL);
+}
+
 int main(void) {
     char dir[SCRATCH_BYTES];
     make_scratch(dir);
@@ -291,6 +313,7 @@ int main(void) {
     what_is_published_again_within_the_window_is_stored_once(dir);
     topics_that_are_created_by_publishing_have_the_window_of_the_options();
     the_sizes_of_a_directory_can_be_set(dir);
+    an_old_file_is_followed_by_another(dir);
     remove_scratch(dir);
     return finish("durable");
 }

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <string>
+#include <unistd.h>
 
 using namespace slipring;
 using namespace std::chrono_literals;
@@ -43,6 +44,17 @@ static void what_was_published_and_not_settled_is_there_again(const std::string 
     auto two = sub.recv();
     CHECK(two->payload().text() == "two" && two->ack());
     CHECK(sub.recv()->payload().text() == "three");
+}
+
+static void an_old_file_is_followed_by_another(const std::string &dir) {
+    TestClock clock;
+    auto options = BrokerOptions().dir(dir + "/aging").segment_age(1min).clock(clock);
+    auto broker = Broker::open(options);
+    CHECK(broker.publish("jobs/mail", "one").durable == 1);
+    clock.advance(61s);
+    const std::string next = dir + "/aging/shard-000/00000000000000000001.log";
+    while (access(next.c_str(), F_OK) != 0)
+        ; // its thread makes it
 }
 
 static NewMessage named(const char *id) { return NewMessage(std::string_view(id)).id(id); }
@@ -90,6 +102,7 @@ int main() {
     make_scratch(dir);
     what_was_published_and_not_settled_is_there_again(dir);
     what_is_published_again_within_the_window_is_stored_once(dir);
+    an_old_file_is_followed_by_another(dir);
     remove_scratch(dir);
     return finish("durable-cxx");
 }

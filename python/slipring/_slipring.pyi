@@ -173,6 +173,7 @@ def open(
     dedup_ids: int | None = None,
     reserve_bytes: int | None = None,
     segment_bytes: int | None = None,
+    segment_age: _Seconds | None = None,
     preallocate_bytes: int | None = None,
     shards: int | None = None,
     memory_budget: int | None = None,

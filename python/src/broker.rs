@@ -81,8 +81,9 @@ pub(crate) struct Broker(Arc<Shared>);
 /// are kept free for when the disk is full: then publishing raises `Full`, and all else goes on.
 /// `preallocate_bytes` (32 MiB; 0 to 2**30) are reserved ahead, for each shard; as many as
 /// `segment_bytes` are written with zeros ahead, which makes syncs of much at once faster. A shard begins
-/// another file after `segment_bytes` (64 MiB; 2**16 to 2**30), and what has expired gives its room back
-/// by whole files. On a small disk each has at most an eighth of it.
+/// another file after `segment_bytes` (64 MiB; 2**16 to 2**30), or when the newest is of `segment_age` (21
+/// hours), and what has expired gives its room back by whole files. On a small disk each has at most
+/// an eighth of it.
 ///
 /// >>> import slipring, tempfile
 /// >>> with tempfile.TemporaryDirectory() as path:
@@ -98,7 +99,7 @@ pub(crate) struct Broker(Arc<Shared>);
 #[pyo3(signature = (
     path=None, *, sync=None, on_damage=None, retention=None, retention_bytes=None,
     dedup_window=None, dedup_ids=None, reserve_bytes=None, segment_bytes=None,
-    preallocate_bytes=None, shards=None, memory_budget=None, when_full=None, payload_limit=None,
+    segment_age=None, preallocate_bytes=None, shards=None, memory_budget=None, when_full=None, payload_limit=None,
     auto_create=None, default_partitions=None, workers=None, pin_workers=None, sequencer=None,
     clock=None
 ))]
@@ -114,6 +115,7 @@ pub(crate) fn open(
     dedup_ids: Option<usize>,
     reserve_bytes: Option<u64>,
     segment_bytes: Option<u64>,
+    segment_age: Option<Seconds>,
     preallocate_bytes: Option<u64>,
     shards: Option<usize>,
     memory_budget: Option<usize>,
@@ -148,7 +150,8 @@ pub(crate) fn open(
     }
     builder = builder.default_topic(topic);
     if path.is_some() {
-        let sizes = options::DiskSizes { reserve_bytes, segment_bytes, preallocate_bytes };
+        let sizes =
+            options::DiskSizes { reserve_bytes, segment_bytes, segment_age, preallocate_bytes };
         builder = builder.disk(options::disk(sync, on_damage, sizes)?);
     } else if sync.is_some()
         || on_damage.is_some()
@@ -156,9 +159,10 @@ pub(crate) fn open(
         || retention_bytes.is_some()
         || reserve_bytes.is_some()
         || segment_bytes.is_some()
+        || segment_age.is_some()
         || preallocate_bytes.is_some()
     {
-        let wrong = "sync, on_damage, retention, reserve_bytes, segment_bytes and \
+        let wrong = "sync, on_damage, retention, reserve_bytes, segment_bytes, segment_age and \
                      preallocate_bytes are of a directory, and no path is given";
         return Err(PyTypeError::new_err(wrong));
     }

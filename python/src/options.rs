@@ -115,10 +115,11 @@ pub(crate) fn topic_config(
     Ok(config.retention(Some(age)))
 }
 
-/// How much of the disk a directory has.
+/// How much of the disk a directory has, and when it has it back.
 pub(crate) struct DiskSizes {
     pub(crate) reserve_bytes: Option<u64>,
     pub(crate) segment_bytes: Option<u64>,
+    pub(crate) segment_age: Option<Seconds>,
     pub(crate) preallocate_bytes: Option<u64>,
 }
 
@@ -134,6 +135,9 @@ pub(crate) fn disk(
     }
     if let Some(bytes) = sizes.segment_bytes {
         disk = disk.segment_bytes(bytes);
+    }
+    if let Some(Seconds(age)) = sizes.segment_age {
+        disk = disk.segment_age(age);
     }
     if let Some(bytes) = sizes.preallocate_bytes {
         disk = disk.preallocate_bytes(bytes);

@@ -8,6 +8,7 @@
 use slipring_c_abi::ack_id::*;
 use slipring_c_abi::acker::*;
 use slipring_c_abi::broker::*;
+use slipring_c_abi::clock::*;
 use slipring_c_abi::handled::*;
 use slipring_c_abi::handler::*;
 use slipring_c_abi::idle::*;
@@ -136,4 +137,7 @@ functions! {
     slipring_idle_new,
     slipring_idle_rest,
     slipring_idle_free,
+    slipring_test_clock_new,
+    slipring_test_clock_advance,
+    slipring_test_clock_free,
 }

@@ -74,11 +74,15 @@ def test_settings_of_a_directory_are_checked(tmp_path: pathlib.Path) -> None:
         {"sync": -1.0},
         {"on_damage": slipring.Sync.OS},
         {"retention": "7 days"},
+        {"segment_age": "21 hours"},
+        {"segment_age": -1},
     ):
         with pytest.raises((TypeError, ValueError)):
             slipring.open(tmp_path, **wrong)
     with pytest.raises(TypeError, match="path"):
         slipring.open(sync=slipring.Sync.OS)
+    with pytest.raises(TypeError, match="segment_age.* path"):
+        slipring.open(segment_age=3600)
     for size in ("reserve_bytes", "segment_bytes", "preallocate_bytes"):
         good: dict[str, Any] = {size: 1 << 20}
         large: dict[str, Any] = {size: 1 << 50}
@@ -109,6 +113,18 @@ def test_the_sizes_of_a_directory_can_be_set(tmp_path: pathlib.Path) -> None:
         assert shard["stored_bytes"] > 0
     with slipring.open(tmp_path, reserve_bytes=0, **sizes):
         assert (tmp_path / "reserve").stat().st_size == 0
+
+
+@pytest.mark.parametrize("age", [60, timedelta(minutes=1)])
+def test_an_old_file_is_followed_by_another(
+    age: float | timedelta, tmp_path: pathlib.Path, clock: slipring.TestClock
+) -> None:
+    with slipring.open(tmp_path, segment_age=age, clock=clock) as broker:
+        broker.publish("a", b"x")
+        assert len(list(tmp_path.glob("shard-000/*.log"))) == 1
+        clock.advance(61)
+        while len(list(tmp_path.glob("shard-000/*.log"))) < 2:
+            pass  # its thread makes it
 
 
 def test_what_need_not_wait_for_the_disk_says_so_until_it_is_flushed(

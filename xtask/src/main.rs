@@ -10,6 +10,7 @@ mod header;
 mod install;
 mod layers;
 mod mutations;
+mod options;
 mod python;
 mod shell;
 mod source;
@@ -23,7 +24,8 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 cargo xtask test [--no-skip]      everything a change must pass; --no-skip: a missing tool is a failure
-cargo xtask tidy                  layering, unsafe rooms, banned words, file lengths, SYNC pairs
+cargo xtask tidy                  layering, unsafe rooms, banned words, file lengths, SYNC pairs,
+                                  options in every language
 cargo xtask header [--check]       make include/slipring.h of ffi/src; --check: fail on a difference
 cargo xtask abi [--check]          list in ffi/abi.txt what compiled programs rely on; --check: compare
 cargo xtask install --prefix P     headers, libraries, pkg-config and CMake packages below P
