@@ -11,7 +11,7 @@ use crate::durable::delivery_record;
 use crate::error::{InvalidFilter, StoreFault, SubscribeError};
 use crate::filter::Filter;
 use crate::handled::HandlerResult;
-use crate::handler_error::{HandlerError, OnError, OnLagged};
+use crate::handler_error::{HandlerError, Listeners};
 use crate::inbox::{Inbox, InboxState, Queue};
 use crate::interest::{FilterFn, Interest, Selector, is_inside_filter, outside_filters};
 use crate::message::Message;
@@ -25,9 +25,9 @@ use crate::terms::{LEASE_MAX, LEASE_MIN, Terms};
 use crate::topic::{Pattern, validate_name};
 use crate::wait::Schedule;
 use crate::worker::{Task, TaskConfig};
-use std::fmt;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
+use std::{fmt, mem};
 
 /// Settings of a subscription. See [`Broker::subscription`](crate::Broker::subscription).
 ///
@@ -77,8 +77,7 @@ pub struct SubscriptionBuilder<'a> {
     wait: WaitStrategy,
     dedicated: bool,
     breaker: Option<CircuitBreaker>,
-    on_error: Option<Box<OnError>>,
-    on_lagged: Option<Box<OnLagged>>,
+    listeners: Listeners,
     around: Option<Around>,
 }
 
@@ -114,8 +113,7 @@ impl<'a> SubscriptionBuilder<'a> {
             wait: WaitStrategy::default(),
             dedicated: false,
             breaker: None,
-            on_error: None,
-            on_lagged: None,
+            listeners: Listeners::default(),
             around: None,
         }
     }
@@ -277,14 +275,28 @@ impl<'a> SubscriptionBuilder<'a> {
 
     /// Is told of every failure of the handler, on the handler's thread, after the failure was
     /// counted. Means nothing without a handler.
-    pub fn on_error(self, on_error: impl FnMut(HandlerError<'_>) + Send + 'static) -> Self {
-        Self { on_error: Some(Box::new(on_error)), ..self }
+    pub fn on_error(mut self, on_error: impl FnMut(HandlerError<'_>) + Send + 'static) -> Self {
+        self.listeners.on_error = Some(Box::new(on_error));
+        self
     }
 
     /// Is told of messages that were lost, with their exact number, between the calls of the handler
     /// where they are missing.
-    pub fn on_lagged(self, on_lagged: impl FnMut(u64) + Send + 'static) -> Self {
-        Self { on_lagged: Some(Box::new(on_lagged)), ..self }
+    pub fn on_lagged(mut self, on_lagged: impl FnMut(u64) + Send + 'static) -> Self {
+        self.listeners.on_lagged = Some(Box::new(on_lagged));
+        self
+    }
+
+    /// Is told why messages cannot be read for the handler at the moment, and by `None` that they can be
+    /// again; in between that is tried once a second. The log is told as well: this is for a language
+    /// with another one.
+    #[doc(hidden)]
+    pub fn on_unreadable(
+        mut self,
+        on_unreadable: impl FnMut(Option<StoreFault>) + Send + 'static,
+    ) -> Self {
+        self.listeners.on_unreadable = Some(Box::new(on_unreadable));
+        self
     }
 
     /// Calls `around` wherever the handler has messages to handle, and handles them inside the one call
@@ -445,8 +457,7 @@ impl<'a> SubscriptionBuilder<'a> {
         let (registry, start, dedicated) = (Arc::clone(&self.registry), self.start, self.dedicated);
         let config = TaskConfig {
             handler: Box::new(handler),
-            on_error: self.on_error.take(),
-            on_lagged: self.on_lagged.take(),
+            listeners: mem::take(&mut self.listeners),
             around: self.around.take(),
             breaker: self.breaker,
             wait: self.wait,
@@ -715,7 +726,7 @@ impl HandlerSubscription {
         let registry = self.inner.upgrade();
         if registry.as_ref().is_some_and(|registry| registry.engine.generation.is_over()) {
             // Its threads do not exist here, and its locks may be held for ever.
-            std::mem::forget(self.task.take());
+            mem::forget(self.task.take());
             return true;
         }
         let goes_on = task.acks.is_some() && task.inbox.name.is_some();

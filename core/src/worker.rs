@@ -30,7 +30,7 @@ use crate::config::{CircuitBreaker, WaitStrategy};
 use crate::contain::{contain, drop_quietly};
 use crate::handled::Handled;
 use crate::handler::{Handler, Run};
-use crate::handler_error::{OnError, OnLagged, panic_text, report, tell_loss};
+use crate::handler_error::{Listeners, panic_text};
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::inside;
@@ -78,8 +78,7 @@ const ENDED: u8 = 4;
 struct Running {
     receiver: Receiver,
     handler: Box<dyn Handler>,
-    on_error: Option<Box<OnError>>,
-    on_lagged: Option<Box<OnLagged>>,
+    listeners: Listeners,
     breaker: Breaker,
     /// Dedicated threads wait by themselves.
     idle: Idle,
@@ -117,8 +116,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// How a handler subscription is set up.
 pub(crate) struct TaskConfig {
     pub(crate) handler: Box<dyn Handler>,
-    pub(crate) on_error: Option<Box<OnError>>,
-    pub(crate) on_lagged: Option<Box<OnLagged>>,
+    pub(crate) listeners: Listeners,
     pub(crate) around: Option<Around>,
     pub(crate) breaker: Option<CircuitBreaker>,
     pub(crate) wait: WaitStrategy,
@@ -136,8 +134,7 @@ impl Task {
                 idle: Idle::for_queue(config.wait, receiver.inbox.capacity),
                 receiver,
                 handler: config.handler,
-                on_error: config.on_error,
-                on_lagged: config.on_lagged,
+                listeners: config.listeners,
                 breaker: Breaker::new(config.breaker),
             })),
             is_dropped: Mutex::new(false),
@@ -234,10 +231,8 @@ impl Task {
             let _inside = inside::Inside::enter(self.inbox.id);
             ended.receiver.discard();
             // What panics when it is dropped harms nobody else, nor what is dropped with it.
-            let Running { handler, on_error, on_lagged, .. } = ended;
-            let quiet = contain(|| drop(handler))
-                & contain(|| drop(on_error))
-                & contain(|| drop(on_lagged));
+            let Running { handler, listeners, .. } = ended;
+            let quiet = contain(|| drop(handler)) & listeners.release();
             if !quiet {
                 tracing::error!(
                     subscription = self.inbox.number,
@@ -321,14 +316,15 @@ impl Task {
             }
             match instead {
                 None => {}
-                Some(Next::Lagged(lost)) => {
-                    tell_loss(self.inbox.number, &mut running.on_lagged, lost);
-                }
-                Some(Next::Failed(_)) => {
+                Some(Next::Lagged(lost)) => running.listeners.lagged(self.inbox.number, lost),
+                Some(Next::Failed(fault)) => {
+                    running.listeners.unreadable(self.inbox.number, Some(fault));
                     after = After::Pause(clock.now() + UNREADABLE);
                     break;
                 }
                 Some(_) => {
+                    // All shards have been looked at since.
+                    running.listeners.unreadable(self.inbox.number, None);
                     running.receiver.leave();
                     after = After::Empty(most - left);
                     break;
@@ -348,7 +344,7 @@ impl Task {
         running: &mut Running,
         clock: &Clock,
     ) -> bool {
-        let Running { receiver, on_error, breaker, .. } = running;
+        let Running { receiver, listeners, breaker, .. } = running;
         let panicked = panic.is_some();
         let failed = match &panic {
             Some(panic) => Some(Handled::retry(panic_text(&**panic))),
@@ -361,7 +357,7 @@ impl Task {
         self.failures.add(1);
         self.panics.add(u64::from(panicked));
         if let Handled::Retry { reason } | Handled::DeadLetter { reason } = &failed {
-            report(self.inbox.number, on_error, &receiver.message(run.last), reason, panicked);
+            listeners.failed(self.inbox.number, &receiver.message(run.last), reason, panicked);
         }
         receiver.settle(run.last, &failed);
         if let Some(panic) = panic {

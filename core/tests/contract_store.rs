@@ -15,7 +15,7 @@ use slipring::{
 };
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use tempfile::{TempDir, tempdir};
@@ -35,9 +35,14 @@ enum Fault {
 struct Faulty {
     inner: MemoryStore,
     fault: AtomicU8,
+    failed_reads: AtomicU64,
 }
 
 impl Faulty {
+    fn failed_reads(&self) -> u64 {
+        self.failed_reads.load(Ordering::SeqCst)
+    }
+
     fn set(&self, fault: Fault) {
         self.fault.store(fault as u8, Ordering::SeqCst);
     }
@@ -86,7 +91,9 @@ impl MessageStore for Faulty {
         max_bytes: usize,
         into: &mut Records,
     ) -> Result<(), StoreError> {
-        self.check(Fault::Reads, io())?;
+        self.check(Fault::Reads, io()).inspect_err(|_| {
+            self.failed_reads.fetch_add(1, Ordering::SeqCst);
+        })?;
         self.inner.read(shard, sequences, max_bytes, into)
     }
 
@@ -132,7 +139,11 @@ fn world() -> World {
     let dir = tempdir().unwrap();
     let clock = TestClock::new();
     let inner = MemoryStore::new(1, 64 << 20);
-    let store = Arc::new(Faulty { inner, fault: AtomicU8::new(Fault::None as u8) });
+    let store = Arc::new(Faulty {
+        inner,
+        fault: AtomicU8::new(Fault::None as u8),
+        failed_reads: AtomicU64::new(0),
+    });
     let builder = Broker::builder().clock(&clock).memory_budget(256 << 10);
     let broker = builder.store(Arc::clone(&store) as Arc<dyn MessageStore>).open(dir.path());
     World { _dir: dir, clock, store, broker: broker.unwrap() }
@@ -349,15 +360,24 @@ fn a_handler_waits_until_it_can_read_and_misses_nothing() {
     store.set(Fault::Reads);
     drop(settled);
     let (told, handled) = channel();
+    let (tells, unreadable) = channel();
     let handler = broker
         .subscription("a")
         .name("s")
         .delivery(DeliveryMode::AtLeastOnce)
+        .on_unreadable(move |fault| tells.send(fault).unwrap())
         .handler(move |message| {
             told.send(number(message.payload())).unwrap();
             Handled::Success
         })
         .unwrap();
+    assert_eq!(unreadable.recv(), Ok(Some(StoreFault::Io(Some(5)))));
+    let failed = store.failed_reads();
+    watchdog.until("it has tried again", || {
+        clock.advance(Duration::from_secs(1));
+        store.failed_reads() >= failed + 3
+    });
+    assert!(unreadable.try_recv().is_err(), "told once");
     assert!(handled.try_recv().is_err());
     store.set(Fault::None);
     let mut next = 0;
@@ -369,6 +389,7 @@ fn a_handler_waits_until_it_can_read_and_misses_nothing() {
         }
         next == 10_000
     });
+    assert_eq!(unreadable.recv(), Ok(None), "that it is over is told as well");
     handler.unsubscribe().unwrap();
 }
 

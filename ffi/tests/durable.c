@@ -2,6 +2,7 @@
 #include "check.h"
 #include "scratch.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -300,6 +301,92 @@ static void an_old_file_is_followed_by_another(const char *dir) {
     CHECK(clock == NULL);
 }
 
+/* Puts the folder in the place of the log's descriptors, from which nothing can be read then, and
+   keeps them in `kept`; puts them back where that is done already. */
+static void toggle_reading(const char *dir, int kept[256]) {
+    char link[64], path[512];
+    int folder = open(dir, O_RDONLY);
+    CHECK(folder >= 0);
+    for (int fd = 0; fd < 256; ++fd) {
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+        ssize_t len = readlink(link, path, sizeof path - 1);
+        path[len > 0 ? len : 0] = 0;
+        if (kept[fd] > 0) {
+            CHECK(dup2(kept[fd], fd) == fd);
+            close(kept[fd]);
+            kept[fd] = 0;
+        } else if (strstr(path, dir) == path && strstr(path, "/shard-000/") != NULL) {
+            kept[fd] = fcntl(fd, F_DUPFD, 256);
+            CHECK(kept[fd] >= 256 && dup2(folder, fd) == fd);
+        }
+    }
+    close(folder);
+}
+
+static int unreadable, readable_again, handled;
+
+static int begins(const char *text, size_t len, const char *with) {
+    return len >= strlen(with) && memcmp(text, with, strlen(with)) == 0;
+}
+
+static void count_event(void *user, uint32_t level, const char *text, size_t len) {
+    (void)user;
+    if (begins(text, len, "messages for a handler cannot be read")) {
+        CHECK(level == SLIPRING_LOG_ERROR);
+        __atomic_add_fetch(&unreadable, 1, __ATOMIC_SEQ_CST);
+    }
+    if (begins(text, len, "messages for a handler can be read again"))
+        __atomic_add_fetch(&readable_again, 1, __ATOMIC_SEQ_CST);
+}
+
+static int32_t count_message(void *user, const slipring_message *message) {
+    (void)user;
+    (void)message;
+    __atomic_add_fetch(&handled, 1, __ATOMIC_SEQ_CST);
+    return SLIPRING_SUCCESS;
+}
+
+static void a_handler_that_cannot_read_is_told_of_once_and_goes_on_when_it_can(const char *dir) {
+    static uint8_t payload[16 << 10];
+    int kept[256] = {0};
+    char inside[256];
+    slipring_broker_options options;
+    slipring_subscription_options early;
+    slipring_handler handler;
+    slipring_handler_subscription *sub = NULL;
+    slipring_broker *broker = NULL;
+    slipring_test_clock *clock = NULL;
+    OK(slipring_test_clock_new(&clock));
+    snprintf(inside, sizeof inside, "%s/unreadable", dir);
+    options = in_directory(inside);
+    options.sync = SLIPRING_SYNC_OS;
+    options.memory_budget_bytes = 256 << 10;
+    options.clock = clock;
+    options.log_fn = count_event;
+    OK(slipring_broker_open(&options, &broker));
+    for (int at = 0; at < 64; ++at)
+        OK(slipring_broker_publish(broker, SLIPRING_TEXT("a"), payload, sizeof payload, NULL));
+    OK(slipring_subscription_options_init(&early, sizeof early));
+    early.start = SLIPRING_START_EARLIEST;
+    memset(&handler, 0, sizeof handler);
+    handler.handle = count_message;
+    toggle_reading(inside, kept);
+    OK(slipring_broker_subscribe_handler(broker, SLIPRING_TEXT("a"), &early, &handler, &sub));
+    while (__atomic_load_n(&unreadable, __ATOMIC_SEQ_CST) == 0)
+        OK(slipring_test_clock_advance(clock, SLIPRING_SECONDS(1)));
+    for (int at = 0; at < 1000; ++at)
+        OK(slipring_test_clock_advance(clock, SLIPRING_SECONDS(1)));
+    CHECK(__atomic_load_n(&handled, __ATOMIC_SEQ_CST) == 0);
+    toggle_reading(inside, kept);
+    while (__atomic_load_n(&readable_again, __ATOMIC_SEQ_CST) == 0)
+        OK(slipring_test_clock_advance(clock, SLIPRING_SECONDS(1)));
+    CHECK(__atomic_load_n(&handled, __ATOMIC_SEQ_CST) == 64);
+    CHECK(__atomic_load_n(&unreadable, __ATOMIC_SEQ_CST) == 1);
+    slipring_handler_subscription_free(&sub);
+    slipring_broker_free(&broker);
+    slipring_test_clock_free(&clock);
+}
+
 int main(void) {
     char dir[SCRATCH_BYTES];
     make_scratch(dir);
@@ -314,6 +401,7 @@ int main(void) {
     topics_that_are_created_by_publishing_have_the_window_of_the_options();
     the_sizes_of_a_directory_can_be_set(dir);
     an_old_file_is_followed_by_another(dir);
+    a_handler_that_cannot_read_is_told_of_once_and_goes_on_when_it_can(dir);
     remove_scratch(dir);
     return finish("durable");
 }

@@ -127,6 +127,7 @@ async def _handle(
 ) -> None:
     loop = asyncio.get_running_loop()
     # With the task ends the subscription: nobody else would take its messages.
+    messages, is_unreadable = f"messages for the handler of {subscription!r}", False
     with subscription:
         while True:
             try:
@@ -137,11 +138,16 @@ async def _handle(
                 continue
             except StoreError as error:
                 # Nothing is lost: what comes next is asked for again.
-                log(f"{subscription!r} cannot be read, and is tried again", error)
+                if not is_unreadable:
+                    is_unreadable = True
+                    log(f"{messages} cannot be read, which is tried again", error)
                 await asyncio.sleep(_UNREADABLE)
                 continue
             except (Closed, Disconnected):
                 return
+            if is_unreadable and not subscription.queued:
+                is_unreadable = False
+                log(f"{messages} can be read again", None)
             returned, raised = await _call(handler, message, lease)
             if acker is None or (returned is None and raised is None):
                 failure = _settle(acker, message, returned, raised)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 
-def log(text: str, error: BaseException) -> None:
+def log(text: str, error: BaseException | None) -> None:
+    """Writes an error; or what is over now, where there is none."""
     from logging import getLogger  # most programs never need it
 
-    getLogger("slipring").error("%s", text, exc_info=error)
+    if error is None:
+        getLogger("slipring").info("%s", text)
+    else:
+        getLogger("slipring").error("%s", text, exc_info=error)

@@ -15,12 +15,13 @@ use pyo3::sync::MutexExt;
 use pyo3::types::{PyBool, PyTuple};
 use pyo3::{PyTraverseError, PyVisit};
 use slipring_core::{
-    Around, Handled, HandlerResult, HandlerSubscription as CoreSubscription, SubscriptionBuilder,
+    Around, Handled, HandlerResult, HandlerSubscription as CoreSubscription, RecvError, StoreFault,
+    SubscriptionBuilder,
 };
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
-/// Writes an error to the logger `slipring`.
+/// Writes an error to the logger `slipring`; or, where it is `None`, what is over.
 pub(crate) fn log(text: &str, error: Bound<'_, PyAny>) {
     let py = error.py();
     let log = py.import("slipring._logging").and_then(|module| module.getattr("log"));
@@ -135,7 +136,7 @@ impl Callbacks {
         // Here, since importing runs code that is not guarded on a thread of the broker's.
         py.import("slipring._logging")?;
         let handler = Arc::new(Called::new(self, broker.get().shared()));
-        let (on_error, on_lagged) = (Arc::clone(&handler), Arc::clone(&handler));
+        let [on_error, on_lagged, on_unreadable] = [(); 3].map(|()| Arc::clone(&handler));
         // What the handler raised last, on its way to who is told.
         let raised = Arc::new(Mutex::new(None::<Py<PyAny>>));
         let raises = Arc::clone(&raised);
@@ -152,6 +153,9 @@ impl Callbacks {
             })
             .on_lagged(move |lost| {
                 interpreter::attach(|py| on_lagged.get().lagged(py, lost));
+            })
+            .on_unreadable(move |fault| {
+                interpreter::attach(|py| on_unreadable.get().unreadable(py, fault));
             });
         let handle = move |message: &slipring_core::Message<'_>| {
             interpreter::inside(|py| {
@@ -225,6 +229,18 @@ impl Callbacks {
         let Some(on_lagged) = &self.on_lagged else { return };
         if let Err(failed) = interpreter::call_for_nothing(on_lagged.bind(py), (lost,)) {
             log("an on_lagged function failed", value(py, failed));
+        }
+    }
+
+    /// Says why messages cannot be read at the moment, or that they can be again.
+    fn unreadable(&self, py: Python<'_>, fault: Option<StoreFault>) {
+        let messages = format!("messages for the handler of {}", self.patterns);
+        match fault {
+            Some(fault) => {
+                let error = raise(py, RecvError::Store(fault));
+                log(&format!("{messages} cannot be read, which is tried again"), value(py, error));
+            }
+            None => log(&format!("{messages} can be read again"), py.None().into_bound(py)),
         }
     }
 }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
+import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -36,3 +39,19 @@ def timed(clock: slipring.TestClock) -> Iterator[slipring.Broker]:
     """A broker whose time is moved by ``clock`` alone."""
     with slipring.open(clock=clock) as broker:
         yield broker
+
+
+@contextlib.contextmanager
+def unreadable(folder: Path) -> Iterator[None]:
+    """Meanwhile, the log's descriptors are of a folder, from which no bytes can be read."""
+    links = ((int(link.name), link) for link in Path("/proc/self/fd").iterdir())
+    logs = [fd for fd, link in links if str(link.resolve()).startswith(str(folder / "shard-"))]
+    assert logs
+    kept, other = {fd: os.dup(fd) for fd in logs}, os.open(folder, os.O_RDONLY)
+    for fd in logs:
+        os.dup2(other, fd, inheritable=False)
+    os.close(other)
+    yield
+    for fd, was in kept.items():
+        os.dup2(was, fd, inheritable=False)
+        os.close(was)

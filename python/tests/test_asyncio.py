@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import logging
-import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import trio
 import trio.testing
 
 import slipring
+from conftest import unreadable
 from slipring import Broker, DeliveryMode, Message
 
 ONCE, AGAIN = DeliveryMode.AT_MOST_ONCE, DeliveryMode.AT_LEAST_ONCE
@@ -379,25 +378,16 @@ def test_a_coroutine_handler_goes_on_behind_a_loss(
     assert failed == (["an on_lagged function failed"] if raises else [])
 
 
-@contextlib.contextmanager
-def unreadable(folder: Path) -> Iterator[None]:
-    """Meanwhile, the log's descriptors are of a folder, from which no bytes can be read."""
-    links = ((int(link.name), link) for link in Path("/proc/self/fd").iterdir())
-    logs = [fd for fd, link in links if str(link.resolve()).startswith(str(folder / "shard-"))]
-    assert logs
-    kept, other = {fd: os.dup(fd) for fd in logs}, os.open(folder, os.O_RDONLY)
-    for fd in logs:
-        os.dup2(other, fd, inheritable=False)
-    os.close(other)
-    yield
-    for fd, was in kept.items():
-        os.dup2(was, fd, inheritable=False)
-        os.close(was)
-
-
 def test_a_coroutine_handler_goes_on_when_the_store_can_be_read_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("slipring._asyncio._UNREADABLE", 0)
+    caplog.set_level(logging.INFO, logger="slipring")
+
+    def told() -> list[logging.LogRecord]:
+        # The event loop tells as well what took long.
+        return [record for record in caplog.records if record.name == "slipring"]
+
     async def main(broker: Broker) -> None:
         broker.publish_many("a", [bytes(16 << 10)] * 64)
         got: list[int] = []
@@ -408,15 +398,18 @@ def test_a_coroutine_handler_goes_on_when_the_store_can_be_read_again(
             if len(got) == 64:
                 got_all.set()
 
-        with unreadable(tmp_path), caplog.at_level(logging.ERROR, logger="slipring"):
+        with unreadable(tmp_path):
             broker.subscribe("a", handler=handle, start=slipring.Start.EARLIEST)
-            await settle()
+            for _ in range(5):
+                await settle()
         assert got == []
-        (record,) = caplog.records
-        assert record.name == "slipring" and "cannot be read" in record.getMessage()
+        (record,) = told()
+        assert "cannot be read" in record.getMessage()
         assert record.exc_info and isinstance(record.exc_info[1], slipring.StoreError)
         await got_all.wait()
         assert got == list(range(64))
+        assert [record.levelname for record in told()] == ["ERROR", "INFO"]
+        assert "can be read again" in told()[1].getMessage()
 
     run(main, path=tmp_path, sync=slipring.Sync.OS, memory_budget=256 << 10)
 

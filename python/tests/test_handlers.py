@@ -9,11 +9,13 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import slipring
+from conftest import unreadable
 from slipring import Broker, Message
 
 ONCE = slipring.DeliveryMode.AT_MOST_ONCE
@@ -469,3 +471,35 @@ def test_what_handlers_keep_for_a_thread_is_kept_as_long_as_the_thread() -> None
     threads = [thread for thread, _ in made]
     assert len(threads) == len(set(threads)) > 0
     assert [kept() for _, kept in made] == [None] * len(made)
+
+
+@pytest.mark.parametrize("dedicated", [False, True])
+def test_a_handler_that_cannot_read_is_told_of_and_goes_on_when_it_can(
+    dedicated: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture, clock: slipring.TestClock
+) -> None:
+    caplog.set_level(logging.INFO, "slipring")
+    got: list[int] = []
+    options: dict[str, Any] = {"sync": slipring.Sync.OS, "memory_budget": 256 << 10}
+    with slipring.open(tmp_path, clock=clock, **options) as broker:
+        broker.publish_many("a", [bytes(16 << 10)] * 64)
+        with unreadable(tmp_path):
+            broker.subscribe(
+                "a",
+                handler=lambda message: got.append(message.offset),
+                start=slipring.Start.EARLIEST,
+                dedicated_thread=dedicated,
+            )
+            while not caplog.records:
+                clock.advance(1)
+            for _ in range(100):
+                clock.advance(1)
+        assert got == []
+        (record,) = caplog.records
+        assert (record.name, record.levelname) == ("slipring", "ERROR")
+        assert "handler of 'a' cannot be read" in record.getMessage()
+        assert record.exc_info and isinstance(record.exc_info[1], slipring.StoreError)
+        while len(caplog.records) < 2:
+            clock.advance(1)
+        assert got == list(range(64))
+        assert caplog.records[1].levelname == "INFO"
+        assert "can be read again" in caplog.records[1].getMessage()
