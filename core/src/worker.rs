@@ -265,18 +265,21 @@ impl Task {
     }
 
     /// Handles what there is, inside what goes around that.
-    fn run_inside(self: &Arc<Self>, around: &Around, clock: &Clock) -> After {
+    fn run_inside(self: &Arc<Self>, around: &Around, pool: &Workers) -> After {
         if !self.is_ready() {
             return After::Empty(0);
         }
+        // To get inside may take long, and to leave as well.
+        pool.tell_free(self);
         let mut after = After::More;
         around.call(self.inbox.number, &mut || {
             // Counted from here: it may have taken long to get inside.
             let until = Instant::now() + STAY;
-            after = self.run(clock, SLICE);
+            after = self.run(&pool.clock, SLICE);
             while after == After::More && Instant::now() < until {
-                after = self.run(clock, SLICE);
+                after = self.run(&pool.clock, SLICE);
             }
+            pool.tell_free(self);
         });
         after
     }
@@ -386,13 +389,14 @@ impl Task {
     }
 
     /// The loop of a handler that has a thread of its own.
-    pub(crate) fn run_dedicated(self: &Arc<Self>, clock: &Clock) {
+    pub(crate) fn run_dedicated(self: &Arc<Self>, pool: &Workers) {
+        let clock = &pool.clock;
         loop {
             // Asked before the look that finds it empty: then nothing comes any more.
             let closed = self.inbox.state() == InboxState::Closed;
             let after = match &self.around {
                 None => self.run(clock, SLICE),
-                Some(around) => self.run_inside(around, clock),
+                Some(around) => self.run_inside(around, pool),
             };
             match after {
                 After::Ended => return,
@@ -499,7 +503,7 @@ pub(crate) struct Workers {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Threads that have not ended.
     alive: Mutex<usize>,
-    /// Told when a thread ends, and when a task of a closed broker is drained.
+    /// Told when a thread ends, and when a worker lets go of a task that is not open any more.
     progress: Condvar,
 }
 
@@ -637,7 +641,7 @@ impl Workers {
     /// Starts a thread for one handler alone.
     pub(crate) fn start_dedicated(self: &Arc<Self>, task: Arc<Task>) -> std::io::Result<()> {
         let name = format!("slipring-handler-{}", task.inbox.number);
-        self.spawn(name, move |pool| task.run_dedicated(&pool.clock)).map(drop)
+        self.spawn(name, move |pool| task.run_dedicated(pool)).map(drop)
     }
 
     /// Queues a task whose state is QUEUED.
@@ -680,8 +684,13 @@ impl Workers {
     /// Ends a worker's turn with a task, which came to `after`.
     fn leave(&self, task: Arc<Task>, after: After) {
         self.settle(Arc::clone(&task), after);
-        // Whoever closes may have found the task locked just now, and waits to look again. The
-        // lock orders that look and this one: one of the two sees what the other did.
+        self.tell_free(&task);
+    }
+
+    /// Tells whoever waits for the end of a task that its worker has let go of it.
+    fn tell_free(&self, task: &Task) {
+        // It may have found the task locked just now, and waits to look again. The lock orders that
+        // look and this one: one of the two sees what the other did.
         drop(self.alive());
         if task.inbox.state() != InboxState::Open {
             self.progress.notify_all();
@@ -730,6 +739,8 @@ impl Workers {
             if !task.is_ready() && !self.linger(&task) {
                 return self.leave(task, After::Empty(0));
             }
+            // To get inside may take long.
+            self.tell_free(&task);
             if !around.call(task.inbox.number, &mut || self.run_inside(&mut at_hand, around)) {
                 // Its turn comes again, and so do the others'.
                 return at_hand.into_iter().for_each(|task| self.leave(task, After::More));
@@ -745,8 +756,8 @@ impl Workers {
             let after = task.run(&self.clock, SLICE);
             let others_wait = self.queued.load(Ordering::Relaxed) > 0;
             match after {
-                After::More if !others_wait => {}
-                After::Empty(_) if !others_wait => return,
+                After::More if !others_wait => self.tell_free(task),
+                After::Empty(_) if !others_wait => return self.tell_free(task),
                 after => {
                     self.leave(Arc::clone(task), after);
                     *at_hand = self.take_inside(around);

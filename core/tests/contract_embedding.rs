@@ -11,7 +11,7 @@ use slipring::{
 };
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 use watchdog::watch;
 
@@ -91,7 +91,7 @@ fn one_call_goes_around_many_messages_and_none_around_nothing() {
     for dedicated in [false, true] {
         let broker = Broker::in_memory();
         let (handled, wait_handled) = mpsc::channel();
-        let inside = Arc::new(std::sync::Mutex::new((false, 0)));
+        let inside = Arc::new(Mutex::new((false, 0)));
         let (around, within) = (Arc::clone(&inside), inside);
         let (hold, held) = mpsc::channel::<()>();
         let around = Around::new(move |run| {
@@ -165,7 +165,7 @@ fn one_call_goes_around_the_messages_of_all_subscriptions_that_share_it() {
 
 /// How often it was waited.
 #[derive(Default, Clone)]
-struct Waited(Arc<std::sync::Mutex<u32>>);
+struct Waited(Arc<Mutex<u32>>);
 
 impl Waited {
     fn broker(&self) -> slipring::BrokerBuilder {
@@ -278,6 +278,34 @@ fn a_panic_around_a_handler_harms_nobody() {
         .unwrap();
     broker.publish("a", "x").unwrap();
     watchdog.until("it is called again", || wait_handled.try_recv().is_ok());
+}
+
+/// Goal: who ends a handler with a deadline is told when it does not run any more, and not when its
+/// worker gets inside again, or at the deadline.
+#[test]
+fn the_end_of_a_handler_is_told_though_its_worker_is_kept_outside() {
+    let _watchdog = watch(100);
+    let broker = Broker::in_memory();
+    let inside = Arc::new(Mutex::new(()));
+    let others = Arc::clone(&inside);
+    let around = Around::new(move |run| {
+        let _inside = others.lock().unwrap();
+        run();
+    });
+    for round in 0..2000 {
+        let subscription = broker.subscription("a").around(&around);
+        let subscription =
+            if round % 2 == 0 { subscription } else { subscription.dedicated_thread() };
+        let handled = subscription.handler(|_| ()).unwrap();
+        broker.publish("a", "x").unwrap();
+        // Somewhere between two looks of the worker.
+        (0..round).for_each(|_| std::hint::spin_loop());
+        let kept_outside = inside.lock().unwrap();
+        let began = Instant::now();
+        handled.unsubscribe_timeout(Duration::from_secs(10)).unwrap();
+        assert!(began.elapsed() < Duration::from_secs(9), "round {round}");
+        drop(kept_outside);
+    }
 }
 
 #[test]
