@@ -90,7 +90,15 @@ class InsideFilter(PublishError, SubscribeError, RecvError, ConfigError, AckErro
 
 
 class InvalidFilter(SubscribeError, ValueError):
-    """A filter expression that cannot be read."""
+    """A filter expression that cannot be read.
+
+    >>> import slipring
+    >>> try:
+    ...     slipring.open().subscribe("a", filter="attributes.region = IN")
+    ... except slipring.InvalidFilter as error:
+    ...     error.position
+    20
+    """
 
     #: Byte position in the expression.
     position: int = 0
@@ -99,7 +107,15 @@ class InvalidFilter(SubscribeError, ValueError):
 
 
 class InvalidMessage(PublishError, ValueError):
-    """A message that breaks a limit."""
+    """A message that breaks a limit.
+
+    >>> import slipring
+    >>> try:
+    ...     slipring.open(payload_limit=4).publish("a", b"too large")
+    ... except slipring.InvalidMessage as error:
+    ...     error.size, error.limit
+    (9, 4)
+    """
 
     #: Which attribute, if it is one.
     index: int | None = None
@@ -128,14 +144,34 @@ class InvalidName(PublishError, SubscribeError, ConfigError, ValueError):
 
 
 class InvalidSubscriptionName(SubscribeError, ValueError):
-    """A subscription's name that is not 1 to 255 bytes of ``[A-Za-z0-9._~+%-]``."""
+    """A subscription's name that is not 1 to 255 bytes of ``[A-Za-z0-9._~+%-]``.
+
+    >>> import slipring
+    >>> try:
+    ...     slipring.open().subscribe("a", name="my jobs")
+    ... except slipring.InvalidSubscriptionName as error:
+    ...     error.position
+    2
+    """
 
     #: Byte position of the first character that is not allowed.
     position: int = 0
 
 
 class Lagged(RecvError):
-    """Messages were lost at this place of the stream. The next call goes on behind them."""
+    """Messages were lost at this place of the stream. The next call goes on behind them.
+
+    >>> import slipring
+    >>> broker = slipring.open()
+    >>> once = slipring.DeliveryMode.AT_MOST_ONCE
+    >>> few = broker.subscribe("a", delivery=once, capacity=2, overflow=slipring.Overflow.DROP_OLDEST)
+    >>> receipt = broker.publish_many("a", [b"1", b"2", b"3"])
+    >>> try:
+    ...     few.get()
+    ... except slipring.Lagged as lagged:
+    ...     lagged.count, bytes(few.get())
+    (1, b'2')
+    """
 
     #: How many.
     count: int = 0
@@ -163,7 +199,15 @@ class NotLeased(AckError):
 
 
 class OutOfRange(SubscribeError, ConfigError, AckError, ValueError):
-    """A setting or a time is out of its range."""
+    """A setting or a time is out of its range.
+
+    >>> import slipring
+    >>> try:
+    ...     slipring.open(shards=100)
+    ... except slipring.OutOfRange as error:
+    ...     error.setting, error.min, error.max
+    ('shards', 1, 64)
+    """
 
     #: Its name.
     setting: str = ""
@@ -211,7 +255,15 @@ class TopicExists(ConfigError):
 
 
 class UnknownAckId(AckError, LookupError):
-    """The ack id is of another subscription, or no ack id at all."""
+    """The ack id is of another subscription, or no ack id at all.
+
+    >>> import slipring
+    >>> try:
+    ...     slipring.open().subscribe("a").acker().ack("none")
+    ... except slipring.UnknownAckId as error:
+    ...     error.position
+    0
+    """
 
     #: If it is none: the byte where it stops being one, or its end if it is damaged somewhere.
     position: int | None = None

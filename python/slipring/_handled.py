@@ -8,6 +8,18 @@ class Retry(Exception):
     last attempt; then it goes to the dead letters.
 
     A handler raises it or returns it, with the reason in words. Any other exception means the same.
+
+    >>> import slipring
+    >>> tried = []
+    >>> with slipring.open() as broker:
+    ...     @broker.on("jobs", backoff=slipring.Backoff(min=0, max=0))
+    ...     def send(message):
+    ...         tried.append(message.attempt)
+    ...         return slipring.Retry("busy") if message.attempt == 1 else None
+    ...     receipt = broker.publish("jobs", b"hello")
+    ...     while len(tried) < 2: pass
+    >>> tried
+    [1, 2]
     """
 
 

@@ -18,7 +18,16 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Space for a payload in the memory of the broker: a context manager, whose `with` block writes
-/// into the memoryview it gets.
+/// into the memoryview it gets. What the block raises gives the space back, and nothing is published.
+///
+/// >>> import slipring
+/// >>> broker = slipring.open()
+/// >>> frames = broker.subscribe("frames")
+/// >>> loan = broker.topic("frames").loan(8)
+/// >>> with loan as view:
+/// ...     view[:] = b"in place"
+/// >>> bytes(frames.get()), loan.receipt.enqueued
+/// (b'in place', 1)
 #[pyclass(frozen, module = "slipring")]
 pub(crate) struct Loan {
     state: Mutex<State>,

@@ -8,6 +8,13 @@ fn truth(value: bool) -> &'static str {
 }
 
 /// What became of a published message.
+///
+/// >>> import slipring
+/// >>> broker = slipring.open()
+/// >>> scores = broker.subscribe("sports/*")
+/// >>> receipt = broker.publish("sports/cricket", b"four!")
+/// >>> receipt.offset, receipt.matched, receipt.enqueued, receipt.dropped
+/// (0, 1, 1, 0)
 #[pyclass(frozen, module = "slipring")]
 pub(crate) struct Receipt(pub(crate) slipring_core::Receipt);
 
@@ -74,6 +81,14 @@ impl Receipt {
 }
 
 /// What became of a batch.
+///
+/// >>> import slipring
+/// >>> broker = slipring.open()
+/// >>> once = slipring.DeliveryMode.AT_MOST_ONCE
+/// >>> few = broker.subscribe("a", delivery=once, capacity=2)
+/// >>> receipt = broker.publish_many("a", [b"1", b"2", b"3"])
+/// >>> receipt.published, receipt.enqueued, receipt.dropped
+/// (3, 2, 1)
 #[pyclass(frozen, module = "slipring")]
 pub(crate) struct BatchReceipt(pub(crate) slipring_core::BatchReceipt);
 
@@ -132,6 +147,15 @@ impl BatchReceipt {
 }
 
 /// What closing a broker left.
+///
+/// >>> import slipring
+/// >>> broker = slipring.open()
+/// >>> jobs = broker.subscribe("jobs")
+/// >>> receipt = broker.publish_many("jobs", [b"1", b"2"])
+/// >>> first = jobs.get()
+/// >>> report = broker.close()
+/// >>> report.unhandled, report.unreceived, report.unsettled
+/// (0, 1, 1)
 #[pyclass(frozen, module = "slipring")]
 pub(crate) struct CloseReport(pub(crate) slipring_core::CloseReport);
 

@@ -12,6 +12,14 @@ use pyo3::types::PyDict;
 use pyo3::{PyTraverseError, PyVisit};
 
 /// A topic to publish to. Usable from all threads at once. It keeps its broker open.
+///
+/// >>> import slipring
+/// >>> broker = slipring.open()
+/// >>> scores = broker.topic("sports/cricket")
+/// >>> scores.publish(b"four!", team="IN").offset, scores.publish(b"six!", key="IN").offset
+/// (0, 1)
+/// >>> scores
+/// <slipring.Topic 'sports/cricket'>
 #[pyclass(frozen, weakref, module = "slipring")]
 pub(crate) struct Topic {
     topic: slipring_core::Topic,

@@ -34,6 +34,18 @@ def test_everything_public_is_documented() -> None:
                 assert member.startswith("_") or value.__doc__, f"{name}.{member}"
 
 
+def test_every_class_has_an_example() -> None:
+    classes = [getattr(slipring, name) for name in slipring.__all__]
+    lacking = [
+        thing.__name__
+        for thing in classes
+        if isinstance(thing, type) and ">>>" not in (thing.__doc__ or "")
+        # Most exceptions only have a name: the families, and those that know more, say how they are used.
+        and not (issubclass(thing, slipring.Error) and not thing.__dict__.get("__annotations__"))
+    ]
+    assert lacking == []
+
+
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 
