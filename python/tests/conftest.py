@@ -12,13 +12,14 @@ import pytest
 
 import slipring
 
-# A test that takes longer hangs: all threads are shown, and the run ends.
+# A test that takes longer hangs, unless its module has another limit: all threads are shown, and the
+# run ends.
 LIMIT = 120.0
 
 
 @pytest.fixture(autouse=True)
-def watchdog() -> Iterator[None]:
-    faulthandler.dump_traceback_later(LIMIT, exit=True)
+def watchdog(request: pytest.FixtureRequest) -> Iterator[None]:
+    faulthandler.dump_traceback_later(getattr(request.module, "LIMIT", LIMIT), exit=True)
     yield
     faulthandler.cancel_dump_traceback_later()
 
