@@ -24,6 +24,8 @@ pub(crate) struct Acked {
     /// asked about the next message.
     quiet: bool,
     run: Option<Run>,
+    /// For a handler: whether it is to get several at once, so that each has a lease of its own.
+    gathers: bool,
 }
 
 /// Messages that a handler has had and succeeded with, of which the ledger does not know yet.
@@ -36,7 +38,7 @@ struct Run {
 
 impl Acked {
     pub(crate) fn new(acks: Arc<Acks>, handles: bool) -> Self {
-        Self { acks, handles, leases: Vec::new(), used: 0, quiet: false, run: None }
+        Self { acks, handles, leases: Vec::new(), used: 0, quiet: false, run: None, gathers: false }
     }
 
     /// Nothing that was taken is at hand any more.
@@ -47,6 +49,11 @@ impl Acked {
     /// The lease on the `index`-th message at hand.
     pub(crate) fn lease(&self, index: usize) -> Option<&Leased> {
         self.leases[..self.used].get(index)
+    }
+
+    /// Those on all messages at hand, or the one that is like those on all.
+    pub(crate) fn leases(&self) -> &[Leased] {
+        &self.leases[..self.used]
     }
 
     /// The lease on the last message that was taken.
@@ -79,7 +86,7 @@ impl Acked {
         shard: usize,
     ) -> Next {
         let Some(lane) = inbox.lane(shard) else { return Next::Empty };
-        if self.handles {
+        if self.handles && !self.gathers {
             self.used = 0;
             if self.run.is_some_and(|run| run.shard != shard) {
                 self.end_run();
@@ -227,9 +234,92 @@ impl Acked {
         }
     }
 
+    /// Sees to it that the next message from `shard` is of a run; false if it cannot be.
+    pub(crate) fn begin_run(&mut self, shard: usize) -> bool {
+        if self.run.is_some_and(|run| run.shard != shard) {
+            self.end_run();
+        }
+        self.quiet = self.quiet || self.acks.is_carefree();
+        if self.quiet && self.run.is_none() {
+            self.run = self.acks.next(shard).map(|next| Run { shard, next, count: 0 });
+        }
+        self.has_run(shard)
+    }
+
+    /// The handler has had `records`, the next of a run, and failed with those at `failures`, in rising
+    /// order. Settles the others, and leases those that it has failed with: the first lease at hand is on
+    /// the first of them.
+    pub(crate) fn settle_block(&mut self, records: &[Record<'_>], failures: &[(usize, Handled)]) {
+        let (succeeded, rest) = match failures.first() {
+            None => (records, &[][..]),
+            Some(&(first, _)) => records.split_at(first),
+        };
+        if let (Some(&last), Some(run)) = (succeeded.last(), &mut self.run) {
+            run.next = sequence_after(run.next, last) + 1;
+            run.count += succeeded.len() as u64;
+            self.acks.note_run(run.shard, run.next);
+        }
+        if let (&[(first, _), ..], Some(run)) = (failures, self.run) {
+            self.end_slice();
+            self.used = 0;
+            let mut next = run.next;
+            for &record in rest {
+                next = sequence_after(next, record) + 1;
+                // All of them before any has failed, so that none is held for its key.
+                if let Some((id, grant)) = self.acks.lease(run.shard, record, true) {
+                    self.note(id, grant.attempt);
+                } else {
+                    let (epoch, generation) = (0, 0);
+                    let (sequence, shard) = (next - 1, run.shard as u16);
+                    self.note(AckId { epoch, sequence, generation, shard }, 1);
+                }
+            }
+            self.settle_from(first, failures);
+        }
+    }
+
+    /// The handler has had all messages at hand, and failed with those at `failures`, in rising order.
+    /// Settles the others.
+    pub(crate) fn settle_others(&mut self, failures: &[(usize, Handled)]) {
+        self.settle_from(0, failures);
+    }
+
+    fn settle_from(&self, first: usize, failures: &[(usize, Handled)]) {
+        let mut failures = failures.iter().map(|&(at, _)| at - first).peekable();
+        for (at, lease) in self.leases().iter().enumerate() {
+            if failures.next_if_eq(&at).is_none() {
+                self.acks.succeed(usize::from(lease.id.shard), lease.id.sequence);
+            }
+        }
+    }
+
+    /// What became of the message that the lease at `index` is on, if it was no success.
+    pub(crate) fn settle_at(&self, index: usize, handled: &Handled) {
+        let Some(&Leased { id, attempt, .. }) = self.lease(index) else { return };
+        let AckId { sequence, generation, .. } = id;
+        let (shard, grant) = (usize::from(id.shard), Grant { sequence, generation, attempt });
+        match handled {
+            Handled::Success => self.acks.succeed(shard, sequence),
+            Handled::Retry { reason } => self.acks.fail(shard, grant, reason),
+            Handled::DeadLetter { reason } => self.acks.bury_or_retry(shard, grant, reason),
+        }
+    }
+
+    /// What is taken now is to be handled together.
+    pub(crate) fn begin_gathering(&mut self) {
+        self.end_slice();
+        self.used = 0;
+        self.gathers = true;
+    }
+
+    /// All of that was taken.
+    pub(crate) fn end_gathering(&mut self) {
+        self.gathers = false;
+    }
+
     /// Tells the ledger of the run at hand.
     pub(crate) fn end_run(&mut self) {
-        if let Some(Run { shard, next, count }) = self.run.take() {
+        if let Some(Run { shard, next, count }) = self.run.take().filter(|run| run.count > 0) {
             self.acks.settle_run(shard, next - 1, count);
         }
     }

@@ -30,7 +30,7 @@ use crate::interest::{Interest, Scan};
 use crate::log::Log;
 use crate::message::{Context, Message, Record, written};
 use crate::prefetch;
-use crate::queue::{Gauge, Pushed, ReadQueue, WriteQueue, queue};
+use crate::queue::{Gauge, Polled, Pushed, ReadQueue, WriteQueue, queue};
 use crate::ring;
 use crate::runs::Span;
 use crate::sync::{
@@ -182,14 +182,6 @@ pub(crate) struct Replay {
     pub(crate) cursor: u64,
     /// What to want of what is there.
     pub(crate) scan: Scan,
-}
-
-/// What a poll of a lane's ring has found.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Polled {
-    pub(crate) count: usize,
-    /// Nothing is there any more, not even a loss to be told.
-    pub(crate) is_all: bool,
 }
 
 /// What the reader finds.
@@ -764,7 +756,7 @@ impl Lane {
     /// of a small ring. Places are given back after every few messages and at the end, or with
     /// `EACH` before `f` is called, and then `released` is called. A message counts as taken when
     /// `f` is called with it, also if `f` unwinds. Those few are at most `FEW`; each call is with one,
-    /// or with `WHOLE`, and then without `EACH`, with all of them.
+    /// or with `WHOLE` with all of them.
     #[inline(always)]
     pub(crate) fn poll<const EACH: bool, const WHOLE: bool, const FEW: usize>(
         &self,
@@ -821,6 +813,9 @@ impl Lane {
                 debug_assert!((span.first..).zip(records).all(is_next));
                 if WHOLE {
                     (taking.last, taking.count) = (block[count - 1] as usize, count);
+                    if EACH {
+                        taking.leave();
+                    }
                     if !f(records) {
                         return Polled { count: most - left + count, is_all: false };
                     }

@@ -759,14 +759,16 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Some messages of one delivery, for bindings: what they have in common, and where each lies.
+/// Some messages that are handed over together, for bindings: what they have in common, and where each
+/// lies.
 #[doc(hidden)]
 #[derive(Debug, Clone, Copy)]
 pub struct Block<'a> {
     /// At least one.
     pub(crate) records: &'a [Record<'a>],
     pub(crate) context: &'a Arc<Context>,
-    pub(crate) lease: Option<&'a Leased>,
+    /// One of each, or one of all, or none.
+    pub(crate) leases: &'a [Leased],
 }
 
 impl<'a> Block<'a> {
@@ -776,13 +778,32 @@ impl<'a> Block<'a> {
     #[inline(always)]
     pub(crate) fn of(message: &'a Message<'_>) -> Self {
         let Message { ref record, context, lease } = *message;
-        Self { records: std::slice::from_ref(record), context, lease }
+        let leases = lease.map_or(&[][..], std::slice::from_ref);
+        Self { records: std::slice::from_ref(record), context, leases }
     }
 
     /// The first message.
     #[inline(always)]
     pub fn first(&self) -> Message<'a> {
-        Message { record: self.records[0], context: self.context, lease: self.lease }
+        Message { record: self.records[0], context: self.context, lease: self.leases.first() }
+    }
+
+    /// Whether they were delivered together, so that [`first`](Self::first) tells of all what is not in
+    /// their records.
+    #[inline(always)]
+    pub fn is_one_delivery(&self) -> bool {
+        self.leases.len() <= 1
+    }
+
+    /// All messages.
+    pub fn messages(&self) -> impl ExactSizeIterator<Item = Message<'a>> + use<'a> {
+        let Self { records, context, leases } = *self;
+        let lease = move |at: usize| leases.get(at).or(leases.first());
+        records.iter().enumerate().map(move |(at, &record)| Message {
+            record,
+            context,
+            lease: lease(at),
+        })
     }
 
     /// Where the messages lie.

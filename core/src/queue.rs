@@ -23,6 +23,14 @@ pub(crate) fn queue(capacity: usize, overflow: Overflow) -> (WriteQueue, ReadQue
     }
 }
 
+/// What a poll of a ring has found.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Polled {
+    pub(crate) count: usize,
+    /// Nothing is there any more, not even a loss to be told.
+    pub(crate) is_all: bool,
+}
+
 /// What happened to messages for a lane: packed into one register, because a struct would go
 /// through memory right behind the stores of the records, and wait there for all of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -6,11 +6,13 @@ use crate::config::Overflow;
 use crate::error::RecvError;
 use crate::handled::Handled;
 use crate::inbox::{Inbox, InboxState};
-use crate::lane::{BLOCK, Lane, Look, Next, Polled, Reader};
+use crate::lane::{BLOCK, Lane, Look, Next, Reader};
 use crate::lease::{AckId, Settle};
 use crate::message::{Block, Message, Record};
 use crate::publisher::Engine;
+use crate::queue::Polled;
 use crate::sync::Arc;
+use std::array;
 use std::time::Duration;
 
 /// See the module's head.
@@ -255,6 +257,13 @@ impl Receiver {
         }
     }
 
+    /// The same of one of several.
+    pub(crate) fn settle_failed(&mut self, failed: &Failed) {
+        if let Some(acked) = &self.acked {
+            acked.settle_at(failed.lease, &failed.handled);
+        }
+    }
+
     /// Settles the message that `id` names, unless its lease is over.
     pub(crate) fn ack(&self, id: AckId) {
         if let Some(acked) = &self.acked {
@@ -392,6 +401,117 @@ impl Receiver {
         polled.count
     }
 
+    /// Calls `handle` with up to `most` messages, several at once, until it fails with some or the
+    /// subscription has ended; it gives which it has failed with, in rising order. Settles those that it
+    /// has succeeded with, and leaves the others in `failed`. Their places are free as soon as the handler
+    /// has them. What there is instead of a message, if that comes first.
+    pub(crate) fn handle_blocks(
+        &mut self,
+        most: usize,
+        failed: &mut Vec<Failed>,
+        mut handle: impl FnMut(&Block<'_>) -> Vec<(usize, Handled)>,
+    ) -> Result<(), Next> {
+        self.done_with_older();
+        if self.untold & !SETTLED_LATER == 0 {
+            for _ in 0..self.engine.shards.len() {
+                self.pass_turn();
+                if self.handle_ring(most, failed, &mut handle) > 0 {
+                    return Ok(());
+                }
+            }
+        }
+        let mut addresses = [0; Block::MOST];
+        let count = self.gather(most, &mut addresses)?;
+        let Self { engine, reader, acked, .. } = self;
+        let record = |at: usize| Lane::message(reader, addresses[at], &engine.context).record;
+        let records: [Record<'_>; Block::MOST] = array::from_fn(|at| record(at.min(count - 1)));
+        let records = &records[..count];
+        let leases = acked.as_ref().map_or(&[][..], |acked| acked.leases());
+        let failures = handle(&Block { records, context: &engine.context, leases });
+        if let Some(acked) = acked {
+            acked.settle_others(&failures);
+        }
+        note_failures(failures, records, (0, 0), failed);
+        Ok(())
+    }
+
+    /// The same from the ring of the lane at hand; how many messages. None where the next one is special,
+    /// or is to be asked for.
+    fn handle_ring(
+        &mut self,
+        most: usize,
+        failed: &mut Vec<Failed>,
+        handle: &mut impl FnMut(&Block<'_>) -> Vec<(usize, Handled)>,
+    ) -> usize {
+        let Self { inbox, engine, reader, turn, acked, .. } = self;
+        let Some(lane) = inbox.lane(*turn) else { return 0 };
+        let mut most = most;
+        if let Some(acked) = acked.as_mut() {
+            if !acked.begin_run(*turn) {
+                return 0;
+            }
+            // Nothing else is outstanding.
+            most = most.min(acked.acks.terms.max_outstanding);
+        }
+        let context = &engine.context;
+        let mut count = 0;
+        let mut f = |records: &[Record<'_>]| {
+            let leases = acked.as_mut().map_or(&[][..], |acked| {
+                acked.take_of_run(records[0]);
+                acked.leases()
+            });
+            let failures = handle(&Block { records, context, leases });
+            if let Some(acked) = acked.as_mut() {
+                acked.settle_block(records, &failures);
+            }
+            let first = failures.first().map_or(0, |&(at, _)| at);
+            let is_success = failures.is_empty();
+            note_failures(failures, records, (count, first), failed);
+            count += records.len();
+            is_success && inbox.state() != InboxState::Ended
+        };
+        let blocks = matches!(inbox.overflow, Overflow::Block { .. });
+        let mut released = || {
+            if blocks && inbox.space.is_armed_after_fence() {
+                inbox.space.wake();
+            }
+        };
+        lane.poll::<true, true, { Block::MOST }>(reader, most, &mut released, &mut f).count
+    }
+
+    /// Takes up to `most` messages from one lane, whatever there is special about them; puts where they
+    /// are into `addresses`, and says how many.
+    fn gather(&mut self, most: usize, addresses: &mut [usize; Block::MOST]) -> Result<usize, Next> {
+        if let Some(acked) = &mut self.acked {
+            acked.begin_gathering();
+        }
+        let mut next = self.next(most);
+        let mut count = 0;
+        while let Next::Record(address) = next {
+            addresses[count] = address;
+            count += 1;
+            if count == most.min(addresses.len()) || self.took_suspect() {
+                break;
+            }
+            next = if self.is_settled_later() {
+                self.next_acked_of_turn()
+            } else {
+                self.next_of_turn(most - count)
+            };
+        }
+        if let Some(acked) = &mut self.acked {
+            acked.end_gathering();
+        }
+        match next {
+            special if count == 0 => return Err(special),
+            Next::Lagged(lost) => self.untold += lost,
+            // The next call tells.
+            _ => {}
+        }
+        self.release();
+        Ok(count)
+    }
+
     #[cold]
     fn poll_acked(
         &mut self,
@@ -436,13 +556,41 @@ impl Receiver {
             }
         };
         let context = &engine.context;
-        let mut f = |records: &[Record<'_>]| f(&Block { records, context, lease: None });
+        let mut f = |records: &[Record<'_>]| f(&Block { records, context, leases: &[] });
         if WHOLE {
             lane.poll::<EACH, true, { Block::MOST }>(reader, most, &mut released, &mut f)
         } else {
             lane.poll::<EACH, false, BLOCK>(reader, most, &mut released, &mut f)
         }
     }
+}
+
+/// A message of several that a handler has failed with.
+#[derive(Debug)]
+pub(crate) struct Failed {
+    /// Which of those that the handler was called with.
+    pub(crate) at: usize,
+    pub(crate) address: usize,
+    /// Which of the leases at hand is of it.
+    pub(crate) lease: usize,
+    pub(crate) handled: Handled,
+}
+
+/// Leaves `failures` with some of `records` in `failed`. Before them the handler had `before` others, and
+/// the leases at hand begin with the record `first`.
+#[inline(always)]
+fn note_failures(
+    failures: Vec<(usize, Handled)>,
+    records: &[Record<'_>],
+    (before, first): (usize, usize),
+    failed: &mut Vec<Failed>,
+) {
+    failed.extend(failures.into_iter().map(|(at, handled)| Failed {
+        at: before + at,
+        address: records[at].address(),
+        lease: at - first,
+        handled,
+    }));
 }
 
 /// Makes a lane live that has caught up, unless too much has come meanwhile.

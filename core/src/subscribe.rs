@@ -10,11 +10,12 @@ use crate::config::{
 use crate::durable::delivery_record;
 use crate::error::{InvalidFilter, StoreFault, SubscribeError};
 use crate::filter::Filter;
-use crate::handled::HandlerResult;
+use crate::handled::{Handled, HandlerResult};
+use crate::handler::{BlockHandler, Handler};
 use crate::handler_error::{HandlerError, Listeners};
 use crate::inbox::{Inbox, InboxState, Queue};
 use crate::interest::{FilterFn, Interest, Selector, is_inside_filter, outside_filters};
-use crate::message::Message;
+use crate::message::{Block, Message};
 use crate::metrics::SubscriptionMetrics;
 use crate::receiver::Receiver;
 use crate::registry::{Registry, Succession};
@@ -451,12 +452,30 @@ impl<'a> SubscriptionBuilder<'a> {
     /// # Errors
     /// See [`SubscribeError`].
     pub fn handler<R: HandlerResult>(
-        mut self,
+        self,
         handler: impl FnMut(&Message<'_>) -> R + Send + 'static,
     ) -> Result<HandlerSubscription, SubscribeError> {
+        self.run(Box::new(handler))
+    }
+
+    /// The same for bindings, with several messages in a call, up to [`Block::MOST`]: those that are
+    /// queued, never waited for. `handler` gives those that it has failed with, in rising order, and what
+    /// it has made of each; each counts as one failure. After a panic all are to be delivered again.
+    ///
+    /// # Errors
+    /// As [`handler`](Self::handler).
+    #[doc(hidden)]
+    pub fn block_handler(
+        self,
+        handler: impl FnMut(&Block<'_>) -> Vec<(usize, Handled)> + Send + 'static,
+    ) -> Result<HandlerSubscription, SubscribeError> {
+        self.run(Box::new(BlockHandler(handler)))
+    }
+
+    fn run(mut self, handler: Box<dyn Handler>) -> Result<HandlerSubscription, SubscribeError> {
         let (registry, start, dedicated) = (Arc::clone(&self.registry), self.start, self.dedicated);
         let config = TaskConfig {
-            handler: Box::new(handler),
+            handler,
             listeners: mem::take(&mut self.listeners),
             around: self.around.take(),
             breaker: self.breaker,

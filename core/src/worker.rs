@@ -27,10 +27,9 @@ use crate::around::Around;
 use crate::breaker::{Breaker, BreakerState};
 use crate::clock::Clock;
 use crate::config::{CircuitBreaker, WaitStrategy};
-use crate::contain::{contain, drop_quietly};
-use crate::handled::Handled;
+use crate::contain::contain;
 use crate::handler::{Handler, Run};
-use crate::handler_error::{Listeners, panic_text};
+use crate::handler_error::Listeners;
 use crate::idle::Idle;
 use crate::inbox::{Inbox, InboxState};
 use crate::inside;
@@ -342,31 +341,18 @@ impl Task {
     /// reason to try again where it panicked. False if its breaker says to pause.
     fn note(
         &self,
-        run: Run,
+        mut run: Run,
         panic: Option<Box<dyn Any + Send>>,
         running: &mut Running,
         clock: &Clock,
     ) -> bool {
         let Running { receiver, listeners, breaker, .. } = running;
-        let panicked = panic.is_some();
-        let failed = match &panic {
-            Some(panic) => Some(Handled::retry(panic_text(&**panic))),
-            None => run.failed,
-        };
-        if run.count > usize::from(failed.is_some()) {
-            breaker.record(true, || clock.now());
-        }
-        let Some(failed) = failed else { return true };
-        self.failures.add(1);
-        self.panics.add(u64::from(panicked));
-        if let Handled::Retry { reason } | Handled::DeadLetter { reason } = &failed {
-            listeners.failed(self.inbox.number, &receiver.message(run.last), reason, panicked);
-        }
-        receiver.settle(run.last, &failed);
         if let Some(panic) = panic {
-            drop_quietly(panic);
+            run.panic_with_last(panic);
         }
-        breaker.record(false, || clock.now())
+        self.failures.add(run.count_failed() as u64);
+        self.panics.add(u64::from(run.panicked));
+        run.note(self.inbox.number, receiver, listeners, breaker, clock)
     }
 
     /// Goes to sleep until something arrives; false if it has already.
