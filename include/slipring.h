@@ -88,6 +88,9 @@
 // For `slipring_nack`: as long as the subscription's backoff has it.
 #define SLIPRING_BACKOFF UINT64_MAX
 
+// What a batch handler makes of one of its messages: what it returns.
+#define SLIPRING_AS_RETURNED INT32_MIN
+
 // Attributes of a dead letter: the subscription that gave up on it, topic, partition and offset of
 // the message, how often it was delivered, and why it was given up.
 #define SLIPRING_DEAD_LETTER_SUBSCRIPTION "dead-letter-subscription"
@@ -860,6 +863,37 @@ typedef struct slipring_handler {
     slipring_user_free_fn user_free;
 } slipring_handler;
 
+// Handles an array of messages, at least one, which are valid until it returns. What it makes of each
+// is a `slipring_handled`: what it has written to the message's place in `handled`, which has as many,
+// or what it returns, where that is SLIPRING_AS_RETURNED, as all of them are before the call. Any other
+// number is a failure.
+typedef int32_t (*slipring_batch_handler_fn)(void *user,
+                                             const struct slipring_message *messages,
+                                             size_t count,
+                                             int32_t *handled);
+
+// A handler that is called with several messages at once: those that are queued for it, up to 64, never
+// waited for. Otherwise as `slipring_handler`.
+//
+// What `handle` makes of each message, it says of each, or of all of them at once: see
+// `slipring_batch_handler_fn`. Each that has failed is a failure of its own, is told to `failed`, and
+// counts for the circuit breaker, in their order. Their places in the queue are free when `handle` is
+// called, and all of them are its own until it returns, also if it unsubscribes. Several can have the same ordering key: those behind one that fails were handled before
+// that comes again. Not more come at once than `max_outstanding`, and one alone while a circuit breaker
+// tries whether the handler has recovered, or where the process may have died of it before.
+typedef struct slipring_batch_handler {
+    // Handles messages. Not NULL.
+    slipring_batch_handler_fn handle;
+    // As in `slipring_handler`.
+    slipring_lagged_fn lagged;
+    // As in `slipring_handler`.
+    slipring_failed_fn failed;
+    // Handed to the functions.
+    void *user;
+    // Lets go of `user`. May be NULL.
+    slipring_user_free_fn user_free;
+} slipring_batch_handler;
+
 // What is known of a subscription that has a name. It may grow: say its size.
 typedef struct slipring_subscription_description {
     // Messages that were not taken yet.
@@ -1441,6 +1475,14 @@ slipring_status slipring_broker_subscribe_handler(const struct slipring_broker *
                                                   const struct slipring_handler *handler,
                                                   struct slipring_handler_subscription **subscription);
 
+// The same with a handler that is called with several messages at once.
+slipring_status slipring_broker_subscribe_batch_handler(const struct slipring_broker *broker,
+                                                        const char *pattern,
+                                                        size_t pattern_len,
+                                                        const struct slipring_subscription_options *options,
+                                                        const struct slipring_batch_handler *handler,
+                                                        struct slipring_handler_subscription **subscription);
+
 // Number of the subscription, unique in the broker; 0 if `subscription` is NULL. Does not wait.
 uint64_t slipring_handler_subscription_id(const struct slipring_handler_subscription *subscription);
 
@@ -1468,10 +1510,17 @@ slipring_status slipring_handler_subscription_unsubscribe(struct slipring_handle
 void slipring_handler_subscription_detach(struct slipring_handler_subscription **subscription);
 
 // Says why the handler that is running in this thread is about to fail: what a dead letter of the
-// message, `failed` and the log are told. The text is copied; the last one counts. To be called
-// from inside a handler, before it returns. Errors: EINVAL, also outside of a handler, EUTF8. Does
-// not wait.
-slipring_status slipring_handler_reason(const char *reason, size_t reason_len);
+// message, `failed` and the log are told; for a batch handler, of all messages that it fails with and
+// that have no reason of their own. The text is copied; the last one counts. To be called from inside
+// a handler, before it returns. Errors: EINVAL, also outside of a handler, EUTF8. Does not wait.
+slipring_status slipring_handler_reason(const char *reason,
+                                        size_t reason_len);
+
+// The same of one message of those that a batch handler was called with: the one at `index`. Errors:
+// those, and ERANGE if there is none.
+slipring_status slipring_handler_reason_at(size_t index,
+                                           const char *reason,
+                                           size_t reason_len);
 
 // Names of the subscriptions that have one, in order, each ending in a newline, which no name
 // contains. Errors: EINVAL, EFILTERING, EFORKED. Does not wait.

@@ -614,6 +614,9 @@ inline slipring_message no_message() noexcept {
 inline const slipring_message *raw(Span<const Message> messages) noexcept {
     return reinterpret_cast<const slipring_message *>(messages.data());
 }
+inline Span<const Message> span(const slipring_message *messages, std::size_t count) noexcept {
+    return Span<const Message>(reinterpret_cast<const Message *>(messages), count);
+}
 } // namespace detail
 
 // The following settle messages in one call: a batch, or a vector of those that have something in
@@ -1747,17 +1750,14 @@ class Subscription {
     // All of them are handed to it also if it throws; the first exception is thrown at the end.
     template <class F> Polled poll(std::size_t most, F &&function) {
         Polling<F> polling{function};
-        Polled polled;
-        until_not_lagged(polled, [&](slipring_subscription *raw) {
-            return slipring_subscription_poll(raw, most, &Polling<F>::some, &polling,
-                                              &polled.size_);
-        });
-#ifndef SLIPRING_NO_EXCEPTIONS
-        if (polling.thrown)
-            std::rethrow_exception(polling.thrown);
-#endif
-        polled.check();
-        return polled;
+        return poll_with(most, &Polling<F>::each, polling);
+    }
+
+    // The same with several messages in a call, at least one: `function(Span<const Message>)`, so
+    // that it can have in its own variables what it makes of them.
+    template <class F> Polled poll_batches(std::size_t most, F &&function) {
+        Polling<F> polling{function};
+        return poll_with(most, &Polling<F>::some, polling);
     }
 
     // Waits until there is something to receive, or to be told by a call that receives.
@@ -1930,19 +1930,40 @@ class Subscription {
         std::exception_ptr thrown = nullptr;
 #endif
 
-        static void some(void *user, const slipring_message *messages,
+        static void each(void *user, const slipring_message *messages,
                          std::size_t count) noexcept {
             auto &polling = *static_cast<Polling *>(user);
             for (std::size_t i = 0; i < count; ++i)
-                detail::contained([&] { polling.function(Message(messages[i])); },
-                                  [&](const char *) {
+                polling.call(Message(messages[i]));
+        }
+        static void some(void *user, const slipring_message *messages,
+                         std::size_t count) noexcept {
+            static_cast<Polling *>(user)->call(detail::span(messages, count));
+        }
+        template <class T> void call(const T &messages) noexcept {
+            detail::contained([&] { function(messages); },
+                              [&](const char *) {
 #ifndef SLIPRING_NO_EXCEPTIONS
-                                      if (!polling.thrown)
-                                          polling.thrown = std::current_exception();
+                                  if (!thrown)
+                                      thrown = std::current_exception();
 #endif
-                                  });
+                              });
         }
     };
+
+    template <class P>
+    Polled poll_with(std::size_t most, slipring_messages_fn function, P &polling) {
+        Polled polled;
+        until_not_lagged(polled, [&](slipring_subscription *raw) {
+            return slipring_subscription_poll(raw, most, function, &polling, &polled.size_);
+        });
+#ifndef SLIPRING_NO_EXCEPTIONS
+        if (polling.thrown)
+            std::rethrow_exception(polling.thrown);
+#endif
+        polled.check();
+        return polled;
+    }
 
     detail::Handle<slipring_subscription, slipring_subscription_free> handle_;
     std::uint64_t lost_ = 0;
@@ -1950,7 +1971,17 @@ class Subscription {
 
 namespace detail {
 template <class F> struct Handling;
+
+// Why the handler that is running fails: with the message at `index`, or with all.
+inline void because(std::string_view reason, const std::size_t *index = nullptr) noexcept {
+    auto tell = [&](std::string_view text) {
+        return index == nullptr ? slipring_handler_reason(text.data(), text.size())
+                                : slipring_handler_reason_at(*index, text.data(), text.size());
+    };
+    if (tell(reason) == SLIPRING_EUTF8)
+        tell("a reason that is not UTF-8");
 }
+} // namespace detail
 
 // What a handler makes of a message. One that returns nothing has succeeded; one that throws wants
 // a retry, because of what the exception says.
@@ -1974,11 +2005,35 @@ class Handled {
     const std::string &reason() const noexcept { return reason_; }
 
   private:
+    friend class Outcomes;
     template <class F> friend struct detail::Handling;
     Handled(slipring_handled what, std::string reason) noexcept
         : what_(what), reason_(std::move(reason)) {}
     slipring_handled what_;
     std::string reason_;
+};
+
+// What a batch handler makes of each of its messages, for as long as it runs. A message of which it
+// says nothing is as what it returns, or throws, says of all.
+class Outcomes {
+  public:
+    // How many messages.
+    std::size_t size() const noexcept { return size_; }
+
+    // What it makes of the message at `index`, which is below `size()`; the last one counts.
+    void set(std::size_t index, const Handled &handled) noexcept {
+        if (index >= size_)
+            return;
+        if (handled.what_ != SLIPRING_SUCCESS)
+            detail::because(handled.reason_, &index);
+        raw_[index] = handled.what_;
+    }
+
+  private:
+    template <class F> friend struct detail::Handling;
+    Outcomes(std::int32_t *raw, std::size_t size) noexcept : raw_(raw), size_(size) {}
+    std::int32_t *raw_;
+    std::size_t size_;
 };
 
 // A subscription whose messages go to a handler. It ends when this is destroyed: the handler does
@@ -2029,28 +2084,41 @@ template <class F> struct Handling {
     std::function<void(std::uint64_t)> lagged;
     std::function<void(const Failure &)> failed;
 
+    static void set_handle(slipring_handler &raw) noexcept { raw.handle = &on_message; }
+    static void set_handle(slipring_batch_handler &raw) noexcept { raw.handle = &on_messages; }
+
     static std::int32_t on_message(void *user, const slipring_message *message) noexcept {
-        auto &self = *static_cast<Handling *>(user);
+        return contained([&] { return answer(user, Message(*message)); }, gave_up);
+    }
+    static std::int32_t on_messages(void *user, const slipring_message *messages, std::size_t count,
+                                    std::int32_t *handled) noexcept {
+        const Span<const Message> batch = span(messages, count);
         return contained(
-            [&]() -> std::int32_t {
-                if constexpr (std::is_void_v<std::invoke_result_t<F &, const Message &>>) {
-                    self.handle(Message(*message));
-                    return SLIPRING_SUCCESS;
+            [&] {
+                if constexpr (std::is_invocable_v<F &, Span<const Message>, Outcomes &>) {
+                    Outcomes outcomes(handled, count);
+                    return answer(user, batch, outcomes);
                 } else {
-                    const Handled handled = self.handle(Message(*message));
-                    if (handled.what_ != SLIPRING_SUCCESS)
-                        because(handled.reason_);
-                    return handled.what_;
+                    return answer(user, batch);
                 }
             },
-            [&](const char *what) -> std::int32_t {
-                because(what);
-                return SLIPRING_RETRY;
-            });
+            gave_up);
     }
-    static void because(std::string_view reason) noexcept {
-        if (slipring_handler_reason(reason.data(), reason.size()) == SLIPRING_EUTF8)
-            slipring_handler_reason(SLIPRING_TEXT("a reason that is not UTF-8"));
+    template <class... Args> static std::int32_t answer(void *user, Args &&...args) {
+        auto &handle = static_cast<Handling *>(user)->handle;
+        if constexpr (std::is_void_v<std::invoke_result_t<F &, Args &&...>>) {
+            handle(std::forward<Args>(args)...);
+            return SLIPRING_SUCCESS;
+        } else {
+            const Handled handled = handle(std::forward<Args>(args)...);
+            if (handled.what_ != SLIPRING_SUCCESS)
+                because(handled.reason_);
+            return handled.what_;
+        }
+    }
+    static std::int32_t gave_up(const char *what) noexcept {
+        because(what);
+        return SLIPRING_RETRY;
     }
     static void on_lagged(void *user, std::uint64_t lost) noexcept {
         contained([&] { static_cast<Handling *>(user)->lagged(lost); }, [](const char *) {});
@@ -2066,12 +2134,16 @@ template <class F> struct Handling {
     }
 };
 
-template <class F> constexpr bool is_handler() {
-    if constexpr (std::is_invocable_v<F &, const Message &>) {
-        using R = std::invoke_result_t<F &, const Message &>;
+template <class F, class... Args> constexpr bool answers() {
+    if constexpr (std::is_invocable_v<F &, Args...>) {
+        using R = std::invoke_result_t<F &, Args...>;
         return std::is_void_v<R> || std::is_same_v<R, Handled>;
     }
     return false;
+}
+template <class F> constexpr bool is_handler() { return answers<F, const Message &>(); }
+template <class F> constexpr bool is_batch_handler() {
+    return answers<F, Span<const Message>, Outcomes &>() || answers<F, Span<const Message>>();
 }
 
 } // namespace detail
@@ -2322,27 +2394,40 @@ class Broker {
     template <class F, class = std::enable_if_t<detail::is_handler<std::decay_t<F>>()>>
     [[nodiscard]] Returns<HandlerSubscription>
     subscribe(std::string_view pattern, const SubscriptionOptions &options, F &&handler) const {
-        using Handling = detail::Handling<std::decay_t<F>>;
-        auto handling = std::make_unique<Handling>(
-            Handling{std::forward<F>(handler), options.lagged_, options.failed_});
-        slipring_handler raw_handler = {};
-        raw_handler.handle = &Handling::on_message;
-        raw_handler.lagged = options.lagged_ ? &Handling::on_lagged : nullptr;
-        raw_handler.failed = options.failed_ ? &Handling::on_failed : nullptr;
-        raw_handler.user_free = [](void *user) { delete static_cast<Handling *>(user); };
-        std::vector<slipring_text_view> patterns;
-        slipring_subscription_options raw = options.raw(patterns);
-        raw_handler.user = handling.release();
-        slipring_handler_subscription *subscription = nullptr;
-        return detail::give<HandlerSubscription>(
-            slipring_broker_subscribe_handler(handle_.get(), pattern.data(), pattern.size(), &raw,
-                                              &raw_handler, &subscription),
-            [&] { return HandlerSubscription(subscription); });
+        return run<slipring_handler>(pattern, options, std::forward<F>(handler),
+                                     slipring_broker_subscribe_handler);
     }
     template <class F, class = std::enable_if_t<detail::is_handler<std::decay_t<F>>()>>
     [[nodiscard]] Returns<HandlerSubscription> subscribe(std::string_view pattern,
                                                          F &&handler) const {
         return subscribe(pattern, SubscriptionOptions(), std::forward<F>(handler));
+    }
+
+    // The same with several messages in a call: those that are queued, up to 64, never waited for.
+    // `handler(Span<const Message>)` returns nothing, or a Handled, which is for all of them;
+    // `handler(Span<const Message>, Outcomes &)` can say of some what it makes of them, and what it
+    // returns, or throws, is for the others.
+    //
+    //     broker.subscribe_batches("rows/*", [&](Span<const Message> rows, Outcomes &outcomes) {
+    //         for (std::size_t at : table.insert(rows))
+    //             outcomes.set(at, Handled::dead_letter("not a row"));
+    //     });
+    //
+    // Each that has failed is a failure of its own, also for a circuit breaker. All of them are the
+    // handler's until it returns, also if it unsubscribes. Several can have the same ordering key:
+    // those behind one that fails were handled before that comes again. Otherwise, and for errors,
+    // as `subscribe`.
+    template <class F, class = std::enable_if_t<detail::is_batch_handler<std::decay_t<F>>()>>
+    [[nodiscard]] Returns<HandlerSubscription> subscribe_batches(std::string_view pattern,
+                                                                 const SubscriptionOptions &options,
+                                                                 F &&handler) const {
+        return run<slipring_batch_handler>(pattern, options, std::forward<F>(handler),
+                                           slipring_broker_subscribe_batch_handler);
+    }
+    template <class F, class = std::enable_if_t<detail::is_batch_handler<std::decay_t<F>>()>>
+    [[nodiscard]] Returns<HandlerSubscription> subscribe_batches(std::string_view pattern,
+                                                                 F &&handler) const {
+        return subscribe_batches(pattern, SubscriptionOptions(), std::forward<F>(handler));
     }
 
     // Names of the subscriptions that have one, in order. Errors: inside_filter, forked.
@@ -2425,6 +2510,28 @@ class Broker {
 
   private:
     explicit Broker(slipring_broker *raw) noexcept : handle_(raw) {}
+
+    // Subscribes with a handler of either kind.
+    template <class Raw, class F, class C>
+    Returns<HandlerSubscription> run(std::string_view pattern, const SubscriptionOptions &options,
+                                     F &&function, C &&call) const {
+        using Handling = detail::Handling<std::decay_t<F>>;
+        auto handling = std::make_unique<Handling>(
+            Handling{std::forward<F>(function), options.lagged_, options.failed_});
+        Raw handler = {};
+        Handling::set_handle(handler);
+        handler.lagged = options.lagged_ ? &Handling::on_lagged : nullptr;
+        handler.failed = options.failed_ ? &Handling::on_failed : nullptr;
+        handler.user_free = [](void *user) { delete static_cast<Handling *>(user); };
+        std::vector<slipring_text_view> patterns;
+        slipring_subscription_options raw = options.raw(patterns);
+        handler.user = handling.release();
+        slipring_handler_subscription *subscription = nullptr;
+        return detail::give<HandlerSubscription>(call(handle_.get(), pattern.data(), pattern.size(),
+                                                      &raw, &handler, &subscription),
+                                                 [&] { return HandlerSubscription(subscription); });
+    }
+
     detail::Handle<slipring_broker, slipring_broker_free> handle_;
 };
 

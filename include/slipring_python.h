@@ -33,7 +33,7 @@
 // adding at an end, raises it; before the first release it is 1.
 #define SLIPRING_PYTHON_ABI 1
 // How many functions this header knows. A library that has fewer is refused.
-#define SLIPRING_PYTHON_FUNCTIONS 99
+#define SLIPRING_PYTHON_FUNCTIONS 101
 
 // The functions of slipring.h, in an order that never changes; new ones come last.
 typedef struct slipring_functions {
@@ -136,6 +136,8 @@ typedef struct slipring_functions {
     __typeof__(&slipring_test_clock_new) test_clock_new;
     __typeof__(&slipring_test_clock_advance) test_clock_advance;
     __typeof__(&slipring_test_clock_free) test_clock_free;
+    __typeof__(&slipring_broker_subscribe_batch_handler) broker_subscribe_batch_handler;
+    __typeof__(&slipring_handler_reason_at) handler_reason_at;
 } slipring_functions;
 
 // What the capsule points to.
@@ -274,5 +276,7 @@ static inline const slipring_broker *slipring_python_import(PyObject *capsule) {
 #define slipring_test_clock_new (slipring_python_api->functions->test_clock_new)
 #define slipring_test_clock_advance (slipring_python_api->functions->test_clock_advance)
 #define slipring_test_clock_free (slipring_python_api->functions->test_clock_free)
+#define slipring_broker_subscribe_batch_handler (slipring_python_api->functions->broker_subscribe_batch_handler)
+#define slipring_handler_reason_at (slipring_python_api->functions->handler_reason_at)
 
 #endif // SLIPRING_PYTHON_H

@@ -21,6 +21,19 @@ pub type slipring_filter_fn =
 pub type slipring_handler_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, message: *const slipring_message) -> i32>;
 
+/// Handles an array of messages, at least one, which are valid until it returns. What it makes of each
+/// is a `slipring_handled`: what it has written to the message's place in `handled`, which has as many,
+/// or what it returns, where that is SLIPRING_AS_RETURNED, as all of them are before the call. Any other
+/// number is a failure.
+pub type slipring_batch_handler_fn = Option<
+    unsafe extern "C" fn(
+        user: *mut c_void,
+        messages: *const slipring_message,
+        count: usize,
+        handled: *mut i32,
+    ) -> i32,
+>;
+
 /// Is told how many messages were lost before the next one.
 pub type slipring_lagged_fn = Option<unsafe extern "C" fn(user: *mut c_void, lost: u64)>;
 
@@ -80,6 +93,22 @@ impl User {
             // SAFETY: a function of the caller, given for this.
             unsafe { function(self.user, level, text.as_ptr().cast(), text.len()) }
         }
+    }
+
+    /// Calls a function that answers with a number for each message, or one for all; 0 if there is no
+    /// function.
+    #[inline]
+    pub(crate) fn ask_all(
+        &self,
+        function: slipring_batch_handler_fn,
+        messages: &[slipring_message],
+        answers: &mut [i32],
+    ) -> i32 {
+        let count = messages.len().min(answers.len());
+        function.map_or(0, |function| {
+            // SAFETY: a function of the caller, given for this; both arrays have as many.
+            unsafe { function(self.user, messages.as_ptr(), count, answers.as_mut_ptr()) }
+        })
     }
 
     #[inline]

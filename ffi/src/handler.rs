@@ -3,18 +3,23 @@
 
 use crate::broker::slipring_broker;
 use crate::callback::{
-    User, slipring_failed_fn, slipring_handler_fn, slipring_lagged_fn, slipring_user_free_fn,
+    User, slipring_batch_handler_fn, slipring_failed_fn, slipring_handler_fn, slipring_lagged_fn,
+    slipring_user_free_fn,
 };
-use crate::handled::handled;
+use crate::handle::Caller;
+use crate::handled::{handled, handled_all};
 use crate::last_error::Failure;
-use crate::message::view;
+use crate::log::Log;
+use crate::message::{view, with_views};
 use crate::options::{slipring_subscription_options, time};
 use crate::panic::entry;
 use crate::status::slipring_status;
-use slipring_core::{HandlerSubscription, UnsubscribeError, UnsubscribeReason};
+use slipring_core::{
+    HandlerSubscription, SubscriptionBuilder, UnsubscribeError, UnsubscribeReason,
+};
+use std::collections::VecDeque;
 use std::ffi::{c_char, c_void};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A handler: functions, and the user data that is handed to them.
 ///
@@ -43,6 +48,30 @@ pub struct slipring_handler {
     pub user_free: slipring_user_free_fn,
 }
 
+/// A handler that is called with several messages at once: those that are queued for it, up to 64, never
+/// waited for. Otherwise as `slipring_handler`.
+///
+/// What `handle` makes of each message, it says of each, or of all of them at once: see
+/// `slipring_batch_handler_fn`. Each that has failed is a failure of its own, is told to `failed`, and
+/// counts for the circuit breaker, in their order. Their places in the queue are free when `handle` is
+/// called, and all of them are its own until it returns, also if it unsubscribes. Several can have the same ordering key: those behind one that fails were handled before
+/// that comes again. Not more come at once than `max_outstanding`, and one alone while a circuit breaker
+/// tries whether the handler has recovered, or where the process may have died of it before.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct slipring_batch_handler {
+    /// Handles messages. Not NULL.
+    pub handle: slipring_batch_handler_fn,
+    /// As in `slipring_handler`.
+    pub lagged: slipring_lagged_fn,
+    /// As in `slipring_handler`.
+    pub failed: slipring_failed_fn,
+    /// Handed to the functions.
+    pub user: *mut c_void,
+    /// Lets go of `user`. May be NULL.
+    pub user_free: slipring_user_free_fn,
+}
+
 /// A subscription whose messages go to a handler. Usable from all threads at once; it ends once,
 /// with `slipring_handler_subscription_free` or `slipring_handler_subscription_detach`.
 #[derive(Debug)]
@@ -53,8 +82,71 @@ pub struct slipring_handler_subscription {
 /// What the functions of a handler share; they are called one at a time.
 struct Handling {
     user: User,
-    /// What the handler has returned last.
-    returned: AtomicI32,
+    /// What the handler has returned where it has failed, and nobody was told yet.
+    returned: Mutex<VecDeque<i32>>,
+}
+
+impl Handling {
+    #[cold]
+    fn note(&self, returned: &[i32]) {
+        let mut noted = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
+        // Where nobody is told, these are from before.
+        noted.clear();
+        noted.extend(returned);
+    }
+
+    fn told(&self) -> i32 {
+        let mut noted = self.returned.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.pop_front().unwrap_or_default()
+    }
+}
+
+/// A handler of either kind.
+struct Functions<F> {
+    handle: Option<F>,
+    lagged: slipring_lagged_fn,
+    failed: slipring_failed_fn,
+    user: User,
+}
+
+/// What there is to subscribe with.
+struct Subscribing<'c, F> {
+    builder: SubscriptionBuilder<'c>,
+    handle: F,
+    handling: Arc<Handling>,
+    log: &'c Log,
+}
+
+impl<'c> Caller<'c> {
+    /// Takes what a subscription with a handler is made of.
+    fn subscribing<F>(
+        self,
+        broker: *const slipring_broker,
+        pattern: (*const c_char, usize),
+        options: *const slipring_subscription_options,
+        functions: Result<Option<Functions<F>>, Failure>,
+    ) -> Result<Subscribing<'c, F>, Failure> {
+        let options = self.sized(options, "options")?;
+        let filter_user = User::new(options.filter_user, options.filter_user_free);
+        let functions = functions?.ok_or_else(|| Failure::invalid("handler is NULL"))?;
+        let Functions { handle, lagged, failed, user } = functions;
+        let handle = handle.ok_or_else(|| Failure::invalid("handler.handle is NULL"))?;
+        let mut builder = self.subscription(broker, pattern, &options, filter_user)?;
+        let handling = Arc::new(Handling { user, returned: Mutex::default() });
+        if lagged.is_some() {
+            let handling = Arc::clone(&handling);
+            builder = builder.on_lagged(move |lost| handling.user.tell_lagged(lagged, lost));
+        }
+        if failed.is_some() {
+            let handling = Arc::clone(&handling);
+            builder = builder.on_error(move |error| {
+                let returned = handling.told();
+                handling.user.tell_failed(failed, &error.message, returned, error.reason);
+            });
+        }
+        let log = &self.get(broker, "broker")?.log;
+        Ok(Subscribing { builder, handle, handling, log })
+    }
 }
 
 /// Subscribes to `pattern`; `handler`, which is copied, is called with every message, possibly
@@ -74,47 +166,70 @@ pub unsafe extern "C" fn slipring_broker_subscribe_handler(
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
         entry(|c| {
-            // Both are let go of whatever goes wrong from here on.
-            let handler = c.optional(handler, "handler").map(|handler| {
-                let handler = handler?;
-                Some((*handler, User::new(handler.user, handler.user_free)))
+            // Let go of whatever goes wrong from here on.
+            let functions = c.optional(handler, "handler").map(|handler| {
+                let &slipring_handler { handle, lagged, failed, user, user_free } = handler?;
+                let user = User::new(user, user_free);
+                Some(Functions { handle, lagged, failed, user })
             });
-            let options = c.sized(options, "options")?;
-            let filter_user = User::new(options.filter_user, options.filter_user_free);
-            let (handler, user) = handler?.ok_or_else(|| Failure::invalid("handler is NULL"))?;
-            if handler.handle.is_none() {
-                return Err(Failure::invalid("handler.handle is NULL"));
-            }
+            let subscribing = c.subscribing(broker, (pattern, pattern_len), options, functions)?;
             let out = c.out(subscription, "subscription")?;
-            let mut builder =
-                c.subscription(broker, (pattern, pattern_len), &options, filter_user)?;
-            let handling = Arc::new(Handling { user, returned: AtomicI32::new(0) });
-            let (handle, lagged, failed) = (handler.handle, handler.lagged, handler.failed);
-            if lagged.is_some() {
-                let handling = Arc::clone(&handling);
-                builder = builder.on_lagged(move |lost| handling.user.tell_lagged(lagged, lost));
-            }
-            if failed.is_some() {
-                let handling = Arc::clone(&handling);
-                builder = builder.on_error(move |error| {
-                    // Relaxed: the worker that has called the handler calls this.
-                    let returned = handling.returned.load(Ordering::Relaxed);
-                    handling.user.tell_failed(failed, &error.message, returned, error.reason);
-                });
-            }
+            let Subscribing { builder, handle, handling, log } = subscribing;
             // This may start workers.
-            let log = &c.get(broker, "broker")?.log;
-            let subscription = log.during(|| {
+            let subscribed = log.during(|| {
                 builder.handler(move |message| {
                     let view = view(message);
-                    let (returned, handled) = handled(|| handling.user.ask(handle, &view));
+                    let (returned, handled) = handled(|| handling.user.ask(Some(handle), &view));
                     if returned != 0 {
-                        handling.returned.store(returned, Ordering::Relaxed);
+                        handling.note(&[returned]);
                     }
                     handled
                 })
-            })?;
-            out.give(slipring_handler_subscription { subscription });
+            });
+            out.give(slipring_handler_subscription { subscription: subscribed? });
+            Ok(())
+        })
+    }
+}
+
+/// The same with a handler that is called with several messages at once.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_subscribe_batch_handler(
+    broker: *const slipring_broker,
+    pattern: *const c_char,
+    pattern_len: usize,
+    options: *const slipring_subscription_options,
+    handler: *const slipring_batch_handler,
+    subscription: *mut *mut slipring_handler_subscription,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            // Let go of whatever goes wrong from here on.
+            let functions = c.optional(handler, "handler").map(|handler| {
+                let &slipring_batch_handler { handle, lagged, failed, user, user_free } = handler?;
+                let user = User::new(user, user_free);
+                Some(Functions { handle, lagged, failed, user })
+            });
+            let subscribing = c.subscribing(broker, (pattern, pattern_len), options, functions)?;
+            let out = c.out(subscription, "subscription")?;
+            let Subscribing { builder, handle, handling, log } = subscribing;
+            // This may start workers.
+            let subscribed = log.during(|| {
+                builder.block_handler(move |block| {
+                    let ask = |views: &[_], answers: &mut [i32]| {
+                        handling.user.ask_all(Some(handle), views, answers)
+                    };
+                    let (returned, failures) = with_views(block, |views| {
+                        handled_all(views.len(), |answers| ask(views, answers))
+                    });
+                    if !returned.is_empty() {
+                        handling.note(&returned);
+                    }
+                    failures
+                })
+            });
+            out.give(slipring_handler_subscription { subscription: subscribed? });
             Ok(())
         })
     }
@@ -230,7 +345,7 @@ mod tests {
     use super::*;
     use slipring_core::{Broker, Message};
     use std::ptr::{null, null_mut};
-    use std::sync::atomic::{AtomicPtr, AtomicU64};
+    use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
     unsafe extern "C" fn nothing(
         _: *mut c_void,

@@ -167,9 +167,12 @@ fn view_at(record: *const u8, delivery: &Message<'_>) -> slipring_message {
     slipring_message { record: record.cast(), delivery: ptr::from_ref(delivery).cast() }
 }
 
-/// Calls `f` with the views of several messages of one delivery.
+/// Calls `f` with the views of several messages.
 #[inline(always)]
 pub(crate) fn with_views<R>(block: &Block<'_>, f: impl FnOnce(&[slipring_message]) -> R) -> R {
+    if !block.is_one_delivery() {
+        return with_views_of_each(block, f);
+    }
     let mut views = [const { MaybeUninit::uninit() }; Block::MOST];
     let delivery = block.first();
     let records = block.records();
@@ -179,6 +182,14 @@ pub(crate) fn with_views<R>(block: &Block<'_>, f: impl FnOnce(&[slipring_message
     }
     // SAFETY: so many were written.
     f(unsafe { slice::from_raw_parts(views.as_ptr().cast(), count) })
+}
+
+#[cold]
+#[inline(never)]
+fn with_views_of_each<R>(block: &Block<'_>, f: impl FnOnce(&[slipring_message]) -> R) -> R {
+    let messages: Vec<_> = block.messages().collect();
+    let views: Vec<_> = messages.iter().map(view).collect();
+    f(&views)
 }
 
 /// Makes a message outlive its borrow.

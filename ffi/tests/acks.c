@@ -468,6 +468,162 @@ static void handlers_succeed_retry_or_give_up(void) {
     CHECK(handled.calls == 6 && handled.failures == 4);
 }
 
+/* Of each message what its payload says, in as many calls as it takes; it begins when it may. */
+static int32_t does_all_as_told(void *user, const slipring_message *messages, size_t count_of,
+                                int32_t *handled) {
+    Handled *self = (Handled *)user;
+    slipring_ack_id id;
+    size_t i;
+    wait_for(&self->lines, 1);
+    CHECK(count_of > 0);
+    CHECK(slipring_handler_reason_at(count_of, SLIPRING_TEXT("beyond")) == SLIPRING_ERANGE);
+    CHECK(slipring_handler_reason_at(0, SLIPRING_TEXT(NO_TEXT)) == SLIPRING_EUTF8);
+    CHECK(slipring_handler_reason_at(0, NULL, 1) == SLIPRING_EINVAL);
+    for (i = 0; i < count_of; i++) {
+        CHECK(handled[i] == SLIPRING_AS_RETURNED);
+        CHECK(slipring_ack(&messages[i], 1, NULL) == SLIPRING_ENOTLEASED);
+        CHECK(slipring_ack_ids(&messages[i], 1, &id) == SLIPRING_ENOTLEASED);
+        switch (slipring_message_payload(&messages[i])[0]) {
+        case 'd':
+            OK(slipring_handler_reason_at(i, SLIPRING_TEXT("not this")));
+            OK(slipring_handler_reason_at(i, SLIPRING_TEXT("no such address")));
+            handled[i] = SLIPRING_DEAD_LETTER;
+            break;
+        case 'r':
+            handled[i] =
+                slipring_message_attempt(&messages[i]) == 1 ? SLIPRING_RETRY : SLIPRING_SUCCESS;
+            break;
+        case 'n':
+            handled[i] = -7;
+            break;
+        case 'g':
+            handled[i] = SLIPRING_SUCCESS;
+            break;
+        default:
+            break;
+        }
+    }
+    pthread_mutex_lock(&lock);
+    self->calls += (int)count_of;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+    return self->returned;
+}
+
+static void batch_handlers_answer_for_each(void) {
+    slipring_broker *broker = open_broker();
+    slipring_subscription_options options = at_least_once();
+    slipring_handler_subscription *sub = NULL;
+    slipring_batch_handler handler;
+    slipring_subscription_metrics figures;
+    slipring_letters *letters = NULL;
+    const slipring_message *got = NULL;
+    Handled handled;
+    uint64_t id;
+    size_t count_of = 0, i;
+
+    memset(&handled, 0, sizeof handled);
+    memset(&handler, 0, sizeof handler);
+    handler.handle = does_all_as_told;
+    handler.failed = told_of_failure;
+    handler.user = &handled;
+    options.name = "worker";
+    options.name_len = 6;
+    options.max_delivery_attempts = 2;
+    options.backoff_min_ns = options.backoff_max_ns = SLIPRING_MILLISECONDS(1);
+    OK(slipring_broker_subscribe_batch_handler(broker, SLIPRING_TEXT("jobs/*"), &options, &handler,
+                                               &sub));
+    id = slipring_handler_subscription_id(sub);
+    for (i = 0; i < 50; i++) {
+        publish(broker, "dead");
+        publish(broker, "retry");
+        publish(broker, "never");
+        publish(broker, "good");
+        publish(broker, "unsaid");
+    }
+    count(&handled.lines);
+    wait_for(&handled.calls, 350);
+    wait_for(&handled.failures, 200);
+    do
+        figures = figures_of(broker, id);
+    while (figures.acked + figures.dead_lettered < 250 || figures.unsettled > 0);
+    CHECK(figures.acked == 150 && figures.dead_lettered == 100 && figures.redelivered == 100);
+    CHECK(figures.handler_failures == 200);
+    slipring_handler_subscription_free(&sub);
+
+    OK(slipring_broker_dead_letters(broker, SLIPRING_TEXT("$dlq/worker"), NULL, 0, 999, &letters));
+    OK(slipring_letters_get(letters, &got, &count_of));
+    CHECK(count_of == 100);
+    for (i = 0; i < count_of; i++) {
+        if (slipring_message_payload(&got[i])[0] == 'd') {
+            reason_of(&got[i], SLIPRING_DEAD_LETTER_REASON, "no such address");
+            reason_of(&got[i], SLIPRING_DEAD_LETTER_ATTEMPTS, "1");
+        } else {
+            reason_of(&got[i], SLIPRING_DEAD_LETTER_REASON, "the handler returned -7");
+            reason_of(&got[i], SLIPRING_DEAD_LETTER_ATTEMPTS, "2");
+        }
+    }
+    slipring_letters_free(&letters);
+    slipring_broker_free(&broker);
+    CHECK(handled.calls == 350 && handled.failures == 200);
+}
+
+/* Fails with all, but for those that it says something of. */
+static int32_t fails_with_the_rest(void *user, const slipring_message *messages, size_t count_of,
+                                   int32_t *handled) {
+    Handled *self = (Handled *)user;
+    size_t i;
+    wait_for(&self->lines, 1);
+    for (i = 0; i < count_of; i++) {
+        if (slipring_message_payload(&messages[i])[0] == 'g')
+            handled[i] = SLIPRING_SUCCESS;
+    }
+    OK(slipring_handler_reason(SLIPRING_TEXT("the table is gone")));
+    for (i = 0; i < count_of; i++)
+        count(&self->calls);
+    return SLIPRING_RETRY;
+}
+
+static void told_of_all(void *user, const slipring_message *message, int32_t returned,
+                        const char *reason, size_t reason_len) {
+    Handled *self = (Handled *)user;
+    CHECK(slipring_message_payload(message)[0] == 'u' && returned == SLIPRING_RETRY);
+    CHECK(SAME(reason, reason_len, "the table is gone"));
+    count(&self->failures);
+}
+
+static void what_a_batch_handler_returns_is_for_the_rest(void) {
+    slipring_broker *broker = open_broker();
+    slipring_subscription_options options;
+    slipring_handler_subscription *sub = NULL;
+    slipring_batch_handler handler;
+    slipring_subscription_metrics figures;
+    Handled handled;
+    int i;
+
+    memset(&handled, 0, sizeof handled);
+    memset(&handler, 0, sizeof handler);
+    OK(slipring_subscription_options_init(&options, sizeof options));
+    options.delivery = SLIPRING_AT_MOST_ONCE;
+    handler.handle = fails_with_the_rest;
+    handler.failed = told_of_all;
+    handler.user = &handled;
+    OK(slipring_broker_subscribe_batch_handler(broker, SLIPRING_TEXT("jobs/*"), &options, &handler,
+                                               &sub));
+    for (i = 0; i < 100; i++) {
+        publish(broker, "unsaid");
+        publish(broker, "good");
+    }
+    count(&handled.lines);
+    wait_for(&handled.calls, 200);
+    wait_for(&handled.failures, 100);
+    figures = figures_of(broker, slipring_handler_subscription_id(sub));
+    CHECK(figures.handler_failures == 100);
+    slipring_handler_subscription_free(&sub);
+    slipring_broker_free(&broker);
+    CHECK(handled.calls == 200 && handled.failures == 100);
+}
+
 /* ---- Dead letters ---- */
 
 static void publish_of_kind(const slipring_broker *broker, const char *payload, const char *kind) {
@@ -925,6 +1081,8 @@ int main(void) {
     at_the_limit_of_outstanding_messages_none_is_delivered();
     later_messages_of_a_key_wait_unless_they_may_overtake();
     handlers_succeed_retry_or_give_up();
+    batch_handlers_answer_for_each();
+    what_a_batch_handler_returns_is_for_the_rest();
     dead_letters_are_listed_sent_back_and_thrown_away();
     a_dead_letter_that_cannot_be_stored_is_told_and_stays_unsettled();
     what_was_received_is_settled_also_after_the_end();

@@ -126,6 +126,92 @@ static void a_handler_unsubscribes_itself(void) {
     CHECK(value_of(&state.handled) == 1 && value_of(&state.freed) == 1);
 }
 
+static int32_t unsubscribes_itself_in_a_batch(void *user, const slipring_message *messages,
+                                              size_t count, int32_t *handled) {
+    size_t i;
+    (void)handled;
+    unsubscribes_itself(user, messages);
+    /* They are its own all the same. */
+    for (i = 0; i < count; i++)
+        CHECK(PAYLOAD_IS(&messages[i], "x"));
+    return 0;
+}
+
+static void a_batch_handler_unsubscribes_itself(void) {
+    State state = state_of(open_broker());
+    slipring_batch_handler handler;
+    int i;
+    memset(&handler, 0, sizeof handler);
+    handler.handle = unsubscribes_itself_in_a_batch;
+    handler.user = &state;
+    handler.user_free = state_freed;
+    OK(slipring_broker_subscribe_batch_handler(state.broker, SLIPRING_TEXT("in"), NULL, &handler,
+                                               &state.own));
+    for (i = 0; i < 200; i++)
+        OK(slipring_broker_publish(state.broker, SLIPRING_TEXT("in"), SLIPRING_BYTES("x"), NULL));
+    raise_to(&state.own_is_set, 1);
+    wait_for(&state.freed, 1);
+    slipring_broker_free(&state.broker);
+    CHECK(value_of(&state.handled) == 1 && value_of(&state.freed) == 1);
+}
+
+/* Keeps the messages, publishes each to its own full queue, and reads what was kept in the end. */
+typedef struct {
+    slipring_topic *topic;
+    slipring_kept *kept[256];
+    int count, begin;
+} Keeping;
+
+static int32_t keeps(void *user, const slipring_message *messages, size_t count, int32_t *handled) {
+    Keeping *self = (Keeping *)user;
+    size_t i;
+    (void)handled;
+    wait_for(&self->begin, 1);
+    for (i = 0; i < count; i++) {
+        /* Their places are free already. */
+        if (self->count < 128)
+            OK(slipring_topic_publish(self->topic, slipring_message_payload(&messages[i]),
+                                      slipring_message_payload_len(&messages[i]), NULL));
+        if (self->count < 256)
+            OK(slipring_message_keep(&messages[i], &self->kept[self->count]));
+        add_one(&self->count);
+    }
+    return 0;
+}
+
+static void a_batch_handler_publishes_to_its_own_full_queue(void) {
+    slipring_broker *broker = open_broker();
+    slipring_subscription_options options;
+    slipring_handler_subscription *sub = NULL;
+    slipring_batch_handler handler;
+    Keeping keeping;
+    slipring_message message;
+    int i;
+    memset(&keeping, 0, sizeof keeping);
+    memset(&handler, 0, sizeof handler);
+    OK(slipring_subscription_options_init(&options, sizeof options));
+    options.delivery = SLIPRING_AT_MOST_ONCE;
+    options.overflow = SLIPRING_BLOCK;
+    options.capacity_messages = 128;
+    handler.handle = keeps;
+    handler.user = &keeping;
+    OK(slipring_broker_topic(broker, SLIPRING_TEXT("in"), &keeping.topic));
+    OK(slipring_broker_subscribe_batch_handler(broker, SLIPRING_TEXT("in"), &options, &handler,
+                                               &sub));
+    for (i = 0; i < 128; i++)
+        OK(slipring_topic_publish(keeping.topic, SLIPRING_BYTES("x"), NULL));
+    raise_to(&keeping.begin, 1);
+    wait_for(&keeping.count, 256);
+    slipring_handler_subscription_free(&sub);
+    slipring_topic_free(&keeping.topic);
+    slipring_broker_free(&broker);
+    for (i = 0; i < 256; i++) {
+        OK(slipring_kept_message(keeping.kept[i], &message));
+        CHECK(PAYLOAD_IS(&message, "x"));
+        slipring_kept_free(&keeping.kept[i]);
+    }
+}
+
 static int32_t closes(void *user, const slipring_message *message) {
     State *state = (State *)user;
     slipring_close_report report;
@@ -482,6 +568,8 @@ static void messages_have_the_names_of_their_topics_whatever_becomes_of_those(vo
 int main(void) {
     everything_is_allowed_in_a_handler();
     a_handler_unsubscribes_itself();
+    a_batch_handler_unsubscribes_itself();
+    a_batch_handler_publishes_to_its_own_full_queue();
     a_handler_closes_the_broker();
     unsubscribing_waits_for_a_running_handler();
     failures_and_losses_are_told();

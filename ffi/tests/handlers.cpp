@@ -249,7 +249,84 @@ static void events_of_one_broker_are_told() {
     CHECK(events[1].second.find("broker closed") == 0);
 }
 
+static void batches_are_handled_together() {
+    auto broker = Broker::open();
+    Counter go_on, handled, failures, several;
+    std::vector<std::string> reasons;
+    auto options = at_most_once().on_failure([&](const Failure &failure) {
+        reasons.push_back(std::string(failure.message.payload().text()) + ": " +
+                          std::string(failure.reason));
+        failures.add();
+    });
+    auto sub = broker.subscribe_batches(
+        "in", options, [&](Span<const Message> batch, Outcomes &outcomes) -> Handled {
+            go_on.wait_for(1);
+            CHECK(batch.size() == outcomes.size() && !batch.empty());
+            if (batch.size() > 1)
+                several.add();
+            bool throws = false;
+            for (std::size_t i = 0; i < batch.size(); ++i) {
+                const auto text = batch[i].payload().text();
+                if (text == "gives up")
+                    outcomes.set(i, Handled::dead_letter("not a number"));
+                else if (text == "not text")
+                    outcomes.set(i, Handled::retry("\xff"));
+                else if (text == "succeeds")
+                    outcomes.set(i, Handled::success());
+                else if (text == "throws")
+                    throws = true;
+            }
+            outcomes.set(batch.size(), Handled::retry("beyond"));
+            handled.add(static_cast<int>(batch.size()));
+            if (throws)
+                throw std::runtime_error("on purpose");
+            return Handled::success();
+        });
+    broker.publish("in", "first");
+    for (const char *text : {"gives up", "succeeds", "not text"})
+        broker.publish("in", text);
+    go_on.add();
+    handled.wait_for(4);
+    failures.wait_for(2);
+    CHECK((reasons == std::vector<std::string>{"gives up: not a number",
+                                               "not text: a reason that is not UTF-8"}));
+    broker.publish("in", "throws");
+    handled.wait_for(5);
+    failures.wait_for(3);
+    CHECK(reasons[2] == "throws: on purpose");
+    CHECK(several.value() > 0 && broker.subscription_metrics(sub.id()).handler_failures == 3);
+}
+
+static void what_a_batch_handler_throws_brings_its_batch_again() {
+    auto broker = Broker::open();
+    Counter done;
+    std::size_t attempts = 0;
+    auto alive = std::make_unique<int>(0);
+    auto sub = broker.subscribe_batches(
+        "in", SubscriptionOptions().backoff(0ns, 0ns).max_delivery_attempts(65535),
+        [&, alive = std::move(alive)](Span<const Message> batch) {
+            for (const Message &message : batch) {
+                attempts += message.attempt();
+                if (message.attempt() == 1)
+                    throw 1;
+            }
+            done.add(static_cast<int>(batch.size()));
+        });
+    for (int i = 0; i < 100; ++i)
+        broker.publish("in", "x");
+    done.wait_for(100);
+    sub.unsubscribe();
+    CHECK(done.value() == 100 && attempts >= 200);
+    // One that returns something is a handler too.
+    auto another = broker.subscribe_batches(
+        "in", [&](Span<const Message>) { return done.add(), Handled::success(); });
+    broker.publish("in", "x");
+    done.wait_for(101);
+}
+
 int main() {
+    batches_are_handled_together();
+    what_a_batch_handler_throws_brings_its_batch_again();
     everything_is_allowed_in_a_handler();
     a_handler_unsubscribes_itself();
     a_handler_closes_the_broker();

@@ -71,6 +71,15 @@ static void handlers_and_filters() {
     handled.wait_for(2);
     failed.wait_for(1);
     CHECK(sub->unsubscribe_for(forever).value());
+    Counter batched;
+    auto batches = broker.subscribe_batches("a", [&](Span<const Message> batch, Outcomes &) {
+        batched.add(static_cast<int>(batch.size()));
+    });
+    CHECK(batches && broker.publish("a", "x"));
+    batched.wait_for(1);
+    CHECK(broker.subscribe_batches("//", [](Span<const Message>) {}).status() ==
+          Status::invalid_name);
+    CHECK(batches->unsubscribe_for(forever).value());
 }
 
 static void settling() {

@@ -164,6 +164,22 @@ static void an_exception_in_a_poll_loses_nothing() {
         CHECK(thrown == 1 && calls == 3);
     }
     CHECK(sub.try_recv().status() == Status::empty);
+    // With several in a call.
+    for (int i = 0; i < 100; ++i)
+        broker.publish("a", "x");
+    std::size_t seen = 0;
+    calls = 0;
+    try {
+        sub.poll_batches(100, [&](Span<const Message> batch) {
+            for (const Message &message : batch)
+                seen += message.payload().text() == "x";
+            throw ++calls;
+        });
+        CHECK(!"it was to throw");
+    } catch (int thrown) {
+        CHECK(thrown == 1 && seen == 100);
+    }
+    CHECK(sub.poll_batches(9, [](Span<const Message>) {}).status() == Status::empty);
     // One that destroys what it polls.
     broker.publish("a", "x");
     auto owner = std::make_unique<Subscription>(std::move(sub));

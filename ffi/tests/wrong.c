@@ -20,6 +20,11 @@ static int32_t handle(void *user, const slipring_message *message) {
     (void)user, (void)message;
     return 0;
 }
+static int32_t handle_all(void *user, const slipring_message *messages, size_t count,
+                          int32_t *handled) {
+    (void)user, (void)messages, (void)count, (void)handled;
+    return 0;
+}
 static void freed(void *user) { ++*(int *)user; }
 
 static const size_t TOO_LONG = (size_t)-1;
@@ -98,6 +103,10 @@ static void settling_nothing(slipring_broker *broker, slipring_subscription *sub
     CHECK(slipring_acker_dead_letter(leased_acker, &id, 1, "\xff", 1, NULL) == SLIPRING_EUTF8);
     INVALID(slipring_handler_reason(NULL, 1));
     INVALID(slipring_handler_reason(SLIPRING_TEXT("outside")));
+    INVALID(slipring_handler_reason_at(0, NULL, 1));
+    INVALID(slipring_handler_reason_at(0, "x", TOO_LONG));
+    INVALID(slipring_handler_reason_at(0, SLIPRING_TEXT("outside")));
+    CHECK(slipring_handler_reason_at(0, "\xff", 1) == SLIPRING_EUTF8);
 
     INVALID(slipring_subscription_seek(NULL, SLIPRING_START_NOW, 0));
     CHECK(slipring_subscription_seek(leased, UINT32_MAX, 0) == SLIPRING_ERANGE);
@@ -206,6 +215,7 @@ static void null_is_never_looked_at(slipring_broker *broker, slipring_topic *top
     slipring_broker_options options;
     slipring_subscription_options sub_options;
     slipring_handler handler;
+    slipring_batch_handler batch_handler;
     const slipring_message *messages = NULL;
     uint8_t *payload = NULL;
     uint64_t number = 0;
@@ -245,6 +255,22 @@ static void null_is_never_looked_at(slipring_broker *broker, slipring_topic *top
         slipring_broker_subscribe_handler(NULL, SLIPRING_TEXT("a"), NULL, &handler, &no_handler));
     INVALID(slipring_broker_subscribe_handler(broker, NULL, 1, NULL, &handler, &no_handler));
     INVALID(slipring_broker_subscribe_handler(broker, SLIPRING_TEXT("a"), NULL, &handler, NULL));
+    memset(&batch_handler, 0, sizeof batch_handler);
+    INVALID(slipring_broker_subscribe_batch_handler(broker, SLIPRING_TEXT("a"), NULL, NULL,
+                                                    &no_handler));
+    INVALID(slipring_broker_subscribe_batch_handler(broker, SLIPRING_TEXT("a"), NULL,
+                                                    &batch_handler, &no_handler));
+    batch_handler.handle = handle_all;
+    INVALID(slipring_broker_subscribe_batch_handler(NULL, SLIPRING_TEXT("a"), NULL, &batch_handler,
+                                                    &no_handler));
+    INVALID(slipring_broker_subscribe_batch_handler(broker, NULL, 1, NULL, &batch_handler,
+                                                    &no_handler));
+    INVALID(slipring_broker_subscribe_batch_handler(broker, "a", TOO_LONG, NULL, &batch_handler,
+                                                    &no_handler));
+    INVALID(slipring_broker_subscribe_batch_handler(broker, SLIPRING_TEXT("a"), NULL,
+                                                    &batch_handler, NULL));
+    CHECK(slipring_broker_subscribe_batch_handler(broker, "\xff", 1, NULL, &batch_handler,
+                                                  &no_handler) == SLIPRING_EUTF8);
     INVALID(slipring_broker_metrics(NULL, &metrics, sizeof metrics));
     INVALID(slipring_broker_metrics(broker, NULL, sizeof metrics));
     INVALID(slipring_broker_metrics(broker, &metrics, sizeof metrics + 1));
@@ -499,6 +525,7 @@ static void user_data_is_let_go_of_also_on_failure(slipring_broker *broker) {
     int filters = 0, handlers = 0;
     slipring_subscription_options options;
     slipring_handler handler;
+    slipring_batch_handler batch_handler;
     slipring_subscription *sub = NULL;
     slipring_handler_subscription *handled = NULL;
 
@@ -524,6 +551,17 @@ static void user_data_is_let_go_of_also_on_failure(slipring_broker *broker) {
     INVALID(slipring_broker_subscribe_handler(broker, SLIPRING_TEXT("a"), &options, &handler,
                                               NULL));
     CHECK(filters == 5 && handlers == 3);
+    options.filter = NULL;
+    memset(&batch_handler, 0, sizeof batch_handler);
+    batch_handler.user = &handlers;
+    batch_handler.user_free = freed;
+    INVALID(slipring_broker_subscribe_batch_handler(broker, SLIPRING_TEXT("a"), &options,
+                                                    &batch_handler, &handled));
+    CHECK(filters == 6 && handlers == 4);
+    batch_handler.handle = handle_all;
+    CHECK(slipring_broker_subscribe_batch_handler(broker, SLIPRING_TEXT("//"), &options,
+                                                  &batch_handler, &handled) == SLIPRING_ENAME);
+    CHECK(filters == 7 && handlers == 5);
     CHECK(sub == NULL && handled == NULL);
 }
 
@@ -562,6 +600,7 @@ static void after_close(slipring_broker *broker, slipring_topic *topic,
     slipring_subscription *no_sub = NULL;
     slipring_handler_subscription *no_handler = NULL;
     slipring_handler handler;
+    slipring_batch_handler batch_handler;
     slipring_ticket *ticket = NULL;
     slipring_loan *loan = NULL;
     const slipring_message *messages = NULL;
@@ -595,6 +634,13 @@ static void after_close(slipring_broker *broker, slipring_topic *topic,
     CHECK(slipring_broker_subscribe_handler(broker, SLIPRING_TEXT("a"), NULL, &handler,
                                             &no_handler) == SLIPRING_CLOSED);
     CHECK(no_handler == NULL && freed_handlers == 1);
+    memset(&batch_handler, 0, sizeof batch_handler);
+    batch_handler.handle = handle_all;
+    batch_handler.user = &freed_handlers;
+    batch_handler.user_free = freed;
+    CHECK(slipring_broker_subscribe_batch_handler(broker, SLIPRING_TEXT("a"), NULL, &batch_handler,
+                                                  &no_handler) == SLIPRING_CLOSED);
+    CHECK(no_handler == NULL && freed_handlers == 2);
     while ((status = slipring_subscription_recv(sub, &message)) == SLIPRING_OK) {
     }
     CHECK(status == SLIPRING_CLOSED);

@@ -140,4 +140,6 @@ functions! {
     slipring_test_clock_new,
     slipring_test_clock_advance,
     slipring_test_clock_free,
+    slipring_broker_subscribe_batch_handler,
+    slipring_handler_reason_at,
 }

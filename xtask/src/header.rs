@@ -121,6 +121,9 @@ fn macros() -> String {
 // For `slipring_nack`: as long as the subscription's backoff has it.
 #define SLIPRING_BACKOFF UINT64_MAX
 
+// What a batch handler makes of one of its messages: what it returns.
+#define SLIPRING_AS_RETURNED INT32_MIN
+
 // Attributes of a dead letter: the subscription that gave up on it, topic, partition and offset of
 // the message, how often it was delivered, and why it was given up.
 #define SLIPRING_DEAD_LETTER_SUBSCRIPTION \"dead-letter-subscription\"
