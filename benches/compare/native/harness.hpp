@@ -17,7 +17,7 @@ namespace harness {
 constexpr std::size_t payload_len = 64;
 constexpr std::size_t capacity = 1024;
 // How many messages a consumer takes from one of several queues before it goes on to the next.
-constexpr std::size_t burst = 32;
+constexpr std::size_t burst = 64;
 
 // The processors of the two threads.
 struct Processors {

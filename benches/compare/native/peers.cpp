@@ -104,6 +104,39 @@ std::uint64_t native_boost_fan_out(std::uint64_t messages, std::size_t subscribe
         },
         [](Ring &ring, Shared &message) { return ring.pop(message); });
 }
+
+// The same, `batch` messages a call on both sides.
+std::uint64_t native_boost_batches(std::uint64_t messages, std::size_t subscribers,
+                                   std::size_t batch, Processors at) {
+    using Ring = boost::lockfree::spsc_queue<Shared, boost::lockfree::capacity<capacity>>;
+    std::vector<std::unique_ptr<Ring>> rings;
+    for (std::size_t i = 0; i < subscribers; ++i)
+        rings.push_back(std::make_unique<Ring>());
+    Tally tally;
+    auto took = pair(
+        at,
+        [&] {
+            std::vector<Shared> all(batch);
+            for (std::uint64_t next = 0; next < messages;) {
+                for (auto &message : all)
+                    message = shared(next++);
+                for (auto &ring : rings)
+                    for (std::size_t pushed = 0; pushed < batch;)
+                        pushed += ring->push(all.data() + pushed, batch - pushed);
+            }
+        },
+        [&] {
+            std::vector<Shared> some(burst);
+            while (tally.count < messages * subscribers)
+                for (auto &ring : rings) {
+                    const std::size_t count = ring->pop(some.data(), burst);
+                    for (std::size_t i = 0; i < count; ++i)
+                        tally.see(some[i]->bytes);
+                }
+        });
+    tally.expect(messages, subscribers);
+    return took;
+}
 #endif
 
 #ifdef HAVE_ZMQ

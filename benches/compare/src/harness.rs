@@ -314,18 +314,22 @@ pub(crate) fn figure<'a>(name: impl Into<String>, run: impl FnMut() -> f64 + 'a)
 pub(crate) struct Series {
     /// Who ran.
     pub(crate) name: String,
+    /// In the order of the turns.
+    turns: Vec<f64>,
+    /// In rising order.
     values: Vec<f64>,
 }
 
 impl Series {
-    /// The figures of the runs, in any order.
+    /// The figures of the runs, in the order of the turns.
     ///
     /// # Panics
     /// When there is none.
-    pub(crate) fn new(name: impl Into<String>, mut values: Vec<f64>) -> Self {
-        assert!(!values.is_empty(), "a series has at least one run");
+    pub(crate) fn new(name: impl Into<String>, turns: Vec<f64>) -> Self {
+        assert!(!turns.is_empty(), "a series has at least one run");
+        let mut values = turns.clone();
         values.sort_by(f64::total_cmp);
-        Self { name: name.into(), values }
+        Self { name: name.into(), turns, values }
     }
 
     /// The middle run.
@@ -392,6 +396,13 @@ impl Results {
     /// The largest median among the names: the best mode of a peer with several.
     pub(crate) fn best(&self, names: &[&str]) -> Option<f64> {
         names.iter().filter_map(|name| self.median(name)).max_by(f64::total_cmp)
+    }
+
+    /// The median of what `f` makes of the figures that `a` and `b` have in the same turn: where the machine
+    /// changes between turns, it does that to both.
+    pub(crate) fn of_turns(&self, a: &str, b: &str, f: impl Fn(f64, f64) -> f64) -> Option<f64> {
+        let pairs = self.series(a)?.turns.iter().zip(&self.series(b)?.turns);
+        Some(Series::new(a, pairs.map(|(&a, &b)| f(a, b)).collect()).median())
     }
 
     /// The median of `a` over the median of `b`.

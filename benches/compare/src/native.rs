@@ -20,14 +20,19 @@ fn processors() -> Processors {
 }
 
 type FanOut = unsafe extern "C" fn(u64, usize, Processors) -> u64;
+type Batches = unsafe extern "C" fn(u64, usize, usize, Processors) -> u64;
 
 unsafe extern "C" {
     fn native_boundary(messages: u64, batch: usize, publish_ns: *mut u64, poll_ns: *mut u64);
+    fn native_drain_by_handler(messages: u64, batch: usize) -> u64;
     fn native_to_handler(messages: u64, at: Processors) -> u64;
-    fn native_fan_out(messages: u64, subscribers: usize, at: Processors) -> u64;
+    fn native_fan_out(messages: u64, subscribers: usize, batch: usize, at: Processors) -> u64;
     fn native_mutex_fan_out(messages: u64, subscribers: usize, at: Processors) -> u64;
     #[cfg(native_boost)]
     fn native_boost_fan_out(messages: u64, subscribers: usize, at: Processors) -> u64;
+    #[cfg(native_boost)]
+    fn native_boost_batches(messages: u64, subscribers: usize, batch: usize, at: Processors)
+    -> u64;
     #[cfg(native_zmq)]
     fn native_zmq_fan_out(messages: u64, subscribers: usize, at: Processors) -> u64;
 }
@@ -40,7 +45,14 @@ pub(crate) fn boundary(messages: u64, batch: usize) -> (Duration, Duration) {
     (Duration::from_nanos(publish), Duration::from_nanos(poll))
 }
 
-/// One publisher, a handler in C, batches of 64.
+/// A handler in C on the processor of the calling thread, which fills its queue: how long it takes to
+/// empty it. With a `batch` of 1 it is called with each message.
+pub(crate) fn drain_by_handler(messages: u64, batch: usize) -> Duration {
+    // SAFETY: it takes any number.
+    Duration::from_nanos(unsafe { native_drain_by_handler(messages, batch) })
+}
+
+/// One publisher, a handler in C on another processor, batches of 64 for both.
 pub(crate) fn to_handler(messages: u64) -> Duration {
     // SAFETY: it takes any number.
     Duration::from_nanos(unsafe { native_to_handler(messages, processors()) })
@@ -52,16 +64,52 @@ fn run(contender: FanOut, messages: u64, subscribers: u64) -> Duration {
     Duration::from_nanos(unsafe { contender(messages, subscribers, processors()) })
 }
 
-/// slipring in C++, one message at a time.
-pub(crate) fn fan_out(messages: u64, subscribers: u64) -> Duration {
-    run(native_fan_out, messages, subscribers)
+/// Messages of a batch.
+const BATCH: usize = 64;
+
+fn run_batches(contender: Batches, messages: u64, subscribers: u64, batch: usize) -> Duration {
+    let subscribers = usize::try_from(subscribers).unwrap_or(1);
+    // SAFETY: they take any numbers, and whole batches.
+    Duration::from_nanos(unsafe { contender(messages, subscribers, batch, processors()) })
 }
 
-/// The peers, where they are on this machine; one message at a time.
-pub(crate) const PEERS: [(&str, &str, Option<fn(u64, u64) -> Duration>); 3] = [
-    ("G4", "ZeroMQ inproc XPUB/SUB", ZMQ),
-    ("G5", "boost spsc_queue, shared_ptr", BOOST),
-    ("G6", "mutex and condition variable", Some(|m, s| run(native_mutex_fan_out, m, s))),
+/// slipring in C++, one message at a time.
+pub(crate) fn fan_out(messages: u64, subscribers: u64) -> Duration {
+    run_batches(native_fan_out, messages, subscribers, 1)
+}
+
+/// slipring in C++, batches of 64.
+pub(crate) fn fan_out_batches(messages: u64, subscribers: u64) -> Duration {
+    run_batches(native_fan_out, messages, subscribers, BATCH)
+}
+
+/// A peer of the fan-out, in one of its modes.
+#[derive(Clone, Copy)]
+pub(crate) struct Peer {
+    pub(crate) bar: &'static str,
+    pub(crate) name: &'static str,
+    /// About how many deliveries it makes in a second: what fills a run.
+    pub(crate) millions: f64,
+    /// Where it is on this machine.
+    pub(crate) run: Option<fn(u64, u64) -> Duration>,
+}
+
+/// All of them, the nearest first: it runs right behind ours.
+pub(crate) const PEERS: [Peer; 4] = [
+    Peer { bar: "G5", name: "boost spsc_queue, shared_ptr", millions: 25.0, run: BOOST },
+    Peer {
+        bar: "G5",
+        name: "boost spsc_queue, shared_ptr, batches",
+        millions: 25.0,
+        run: BOOST_BATCHES,
+    },
+    Peer { bar: "G4", name: "ZeroMQ inproc XPUB/SUB", millions: 8.0, run: ZMQ },
+    Peer {
+        bar: "G6",
+        name: "mutex and condition variable",
+        millions: 8.0,
+        run: Some(|m, s| run(native_mutex_fan_out, m, s)),
+    },
 ];
 
 #[cfg(native_zmq)]
@@ -70,5 +118,10 @@ const ZMQ: Option<fn(u64, u64) -> Duration> = Some(|m, s| run(native_zmq_fan_out
 const ZMQ: Option<fn(u64, u64) -> Duration> = None;
 #[cfg(native_boost)]
 const BOOST: Option<fn(u64, u64) -> Duration> = Some(|m, s| run(native_boost_fan_out, m, s));
+#[cfg(native_boost)]
+const BOOST_BATCHES: Option<fn(u64, u64) -> Duration> =
+    Some(|m, s| run_batches(native_boost_batches, m, s, BATCH));
+#[cfg(not(native_boost))]
+const BOOST_BATCHES: Option<fn(u64, u64) -> Duration> = None;
 #[cfg(not(native_boost))]
 const BOOST: Option<fn(u64, u64) -> Duration> = None;

@@ -198,7 +198,10 @@ impl Side for Slipring {
     }
 
     fn to_handler(&self, messages: u64, described: bool) -> Duration {
-        let broker = broker(BUDGET_BYTES);
+        let broker = Broker::builder().memory_budget(BUDGET_BYTES);
+        // Beside C all threads are pinned.
+        let broker = if described { broker.workers(1).pin_workers(1) } else { broker };
+        let broker = broker.build().expect("a broker opens");
         let done = Arc::new(AtomicBool::new(false));
         let (signal, mut tally) = (Arc::clone(&done), Tally::default());
         let subscription = at_most_once(&broker, PATTERN)
@@ -229,6 +232,38 @@ impl Side for Slipring {
         });
         drop(subscription);
         elapsed
+    }
+
+    fn drain_by_handler(&self, messages: u64) -> Duration {
+        let broker = Broker::builder().memory_budget(BUDGET_BYTES).workers(1).pin_workers(0);
+        let broker = broker.build().expect("a broker opens");
+        let rounds = Arc::new(Rounds::default());
+        let (shared, mut tally) = (Arc::clone(&rounds), Tally::default());
+        let mut began = Instant::now();
+        let subscription = at_most_once(&broker, PATTERN)
+            .capacity(CAPACITY)
+            .overflow(Overflow::Block { timeout: None })
+            .wait(WaitStrategy::BusySpin)
+            .handler(move |message: &Message<'_>| {
+                if tally.count.is_multiple_of(CAPACITY as u64) {
+                    began = shared.begin(tally.count);
+                }
+                tally.see(message.payload());
+                if tally.count.is_multiple_of(CAPACITY as u64) {
+                    shared.end(began, tally);
+                }
+            })
+            .expect("a handler subscribes");
+        let topic = topic(&broker, TOPIC);
+        pinned(|| {
+            let mut batch = DescribedBatch::new();
+            for filled in (0..messages).step_by(CAPACITY) {
+                batch.publish(&topic, CAPACITY as u64);
+                rounds.fill_and_wait(filled + CAPACITY as u64);
+            }
+        });
+        drop(subscription);
+        Duration::from_nanos(rounds.took_ns.load(Ordering::Relaxed))
     }
 
     fn to_settling_handler(&self, messages: u64) -> Duration {
@@ -655,21 +690,23 @@ impl Side for Slipring {
         let broker = broker(BUDGET_BYTES);
         let mut subscription = subscribe(&broker, PATTERN, CAPACITY);
         let topic = topic(&broker, TOPIC);
-        let (mut publishing, mut polling) = (Duration::ZERO, Duration::ZERO);
-        let mut described = DescribedBatch::new();
-        for _ in 0..messages / CAPACITY as u64 {
-            let began = Instant::now();
-            if batch == 1 {
-                publish(&topic, CAPACITY as u64, 1, size_of::<Payload>());
-            } else {
-                described.publish(&topic, CAPACITY as u64);
+        pinned(|| {
+            let (mut publishing, mut polling) = (Duration::ZERO, Duration::ZERO);
+            let mut described = DescribedBatch::new();
+            for _ in 0..messages / CAPACITY as u64 {
+                let began = Instant::now();
+                if batch == 1 {
+                    publish(&topic, CAPACITY as u64, 1, size_of::<Payload>());
+                } else {
+                    described.publish(&topic, CAPACITY as u64);
+                }
+                let full = Instant::now();
+                drain(&mut subscription, CAPACITY as u64);
+                publishing += full - began;
+                polling += full.elapsed();
             }
-            let full = Instant::now();
-            drain(&mut subscription, CAPACITY as u64);
-            publishing += full - began;
-            polling += full.elapsed();
-        }
-        (publishing, polling)
+            (publishing, polling)
+        })
     }
 
     fn hot_publishes(&self, publishes: u64, patterns: &[String]) -> Duration {
@@ -687,6 +724,44 @@ impl Side for Slipring {
             drain(&mut subscription, window);
         }
         began.elapsed()
+    }
+}
+
+/// What a thread that fills a queue and the handler that empties it have agreed on. The handler waits at
+/// the first message of a round until all of them are there.
+#[derive(Default)]
+struct Rounds {
+    filled: AtomicU64,
+    drained: AtomicU64,
+    took_ns: AtomicU64,
+}
+
+impl Rounds {
+    #[cold]
+    #[inline(never)]
+    fn begin(&self, drained: u64) -> Instant {
+        while self.filled.load(Ordering::Acquire) <= drained {
+            std::thread::yield_now();
+        }
+        Instant::now()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end(&self, began: Instant, tally: Tally) {
+        self.took_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        // In each round the payloads have the same numbers.
+        let rounds = tally.count / CAPACITY as u64;
+        let expected = Tally::of(CAPACITY as u64, rounds);
+        assert_eq!(tally, expected, "messages were lost or doubled");
+        self.drained.store(tally.count, Ordering::Release);
+    }
+
+    fn fill_and_wait(&self, filled: u64) {
+        self.filled.store(filled, Ordering::Release);
+        while self.drained.load(Ordering::Acquire) < filled {
+            std::thread::yield_now();
+        }
     }
 }
 

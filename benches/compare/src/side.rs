@@ -140,7 +140,12 @@ pub(crate) trait Side: Sync {
     /// D: a routing table over the patterns, built in bulk; the index is the subscription's id.
     fn router(&self, patterns: &[String]) -> Box<dyn Router>;
 
-    /// G1 to G3: the calling thread fills the queue of one subscription, `batch` messages a publish,
+    /// G3: how long a handler takes to empty its queue, which a thread on the same processor fills,
+    /// again and again, before it lets go of it.
+    #[cfg_attr(not(native), expect(dead_code, reason = "its section needs the C library"))]
+    fn drain_by_handler(&self, messages: u64) -> Duration;
+
+    /// G1 to G3: a pinned thread fills the queue of one subscription, `batch` messages a publish,
     /// and empties it by polls of 256, again and again. Batches are of messages that are described as
     /// C describes them. Times of both.
     #[cfg_attr(not(native), expect(dead_code, reason = "its section needs the C library"))]
