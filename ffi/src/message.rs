@@ -502,3 +502,25 @@ pub unsafe extern "C" fn slipring_kept_free(kept: *mut *mut slipring_kept) {
     // SAFETY: the caller's pointers, used as the header says.
     unsafe { free(kept) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whose header has these inline never calls them.
+    #[test]
+    fn what_is_inline_in_the_header_takes_null_and_views_of_nothing() {
+        let empty = slipring_message { record: ptr::null(), delivery: ptr::null() };
+        for message in [ptr::null(), &raw const empty] {
+            // SAFETY: NULL, or a view of nothing, which they look for.
+            unsafe {
+                assert!(slipring_message_payload(message).is_null());
+                assert_eq!(slipring_message_payload_len(message), 0);
+                assert!(slipring_message_key(message).data.is_null());
+                assert_eq!(slipring_message_offset(message), 0);
+                assert_eq!(slipring_message_published_us(message), 0);
+                assert_eq!(slipring_message_partition(message), 0);
+            }
+        }
+    }
+}

@@ -271,6 +271,19 @@ static void null_is_never_looked_at(slipring_broker *broker, slipring_topic *top
                                                     &batch_handler, NULL));
     CHECK(slipring_broker_subscribe_batch_handler(broker, "\xff", 1, NULL, &batch_handler,
                                                   &no_handler) == SLIPRING_EUTF8);
+    INVALID(slipring_broker_flush(NULL));
+    INVALID(slipring_broker_set_retention(NULL, SLIPRING_TEXT("t"), 1, 1));
+    INVALID(slipring_broker_set_retention(broker, NULL, 1, 1, 1));
+    INVALID(slipring_broker_set_retention(broker, "t", TOO_LONG, 1, 1));
+    CHECK(slipring_broker_set_retention(broker, "\xff", 1, 1, 1) == SLIPRING_EUTF8);
+    CHECK(slipring_broker_set_retention(broker, SLIPRING_TEXT("none"), SLIPRING_FOREVER, 0) ==
+          SLIPRING_ENOTOPIC);
+    INVALID(slipring_broker_set_dedup_window(NULL, SLIPRING_TEXT("t"), 0, 0));
+    INVALID(slipring_broker_set_dedup_window(broker, NULL, 1, 0, 0));
+    INVALID(slipring_broker_set_dedup_window(broker, "t", TOO_LONG, 0, 0));
+    CHECK(slipring_broker_set_dedup_window(broker, "\xff", 1, 0, 0) == SLIPRING_EUTF8);
+    CHECK(slipring_broker_set_dedup_window(broker, SLIPRING_TEXT("none"), 0, 0) ==
+          SLIPRING_ENOTOPIC);
     INVALID(slipring_broker_metrics(NULL, &metrics, sizeof metrics));
     INVALID(slipring_broker_metrics(broker, NULL, sizeof metrics));
     INVALID(slipring_broker_metrics(broker, &metrics, sizeof metrics + 1));
