@@ -44,7 +44,7 @@ use std::{mem::MaybeUninit, ptr, slice};
 const COUNTING: u64 = 1 << 63;
 
 /// Messages that a reader takes before it gives their places back to the writer.
-pub(crate) const BLOCK: usize = if cfg!(slipring_loom) { 2 } else { 16 };
+pub(crate) const BLOCK: usize = if cfg!(slipring_loom) { 2 } else { 32 };
 
 /// Proof that the baton of shard `shard` is held. There is one per shard, inside what its baton
 /// guards.
@@ -774,7 +774,7 @@ impl Lane {
                 return special;
             };
             // In a small ring every place is given back as soon as its message has been taken.
-            if !EACH && ring.capacity() < 16 * BLOCK as u64 {
+            if !EACH && ring.capacity() < 8 * BLOCK as u64 {
                 return special;
             }
             let mut taking = Taking { lane: self, ring, released, count: 0, last: 0 };
@@ -871,7 +871,7 @@ impl Lane {
             (all, any) = (all & address, any | address);
             found.write(ptr::with_exposed_provenance(address));
         }
-        for slot in next.iter().take(FEW) {
+        for slot in next.iter().take(most.saturating_sub(block.len()).min(FEW)) {
             // Relaxed: a hint.
             prefetch::for_read(slot.load(Ordering::Relaxed));
         }
