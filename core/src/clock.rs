@@ -116,7 +116,8 @@ pub(crate) struct Stamps {
     anchor: u64,
     anchor_us: u64,
     last_us: u64,
-    is_test: bool,
+    /// How many ticks the anchor serves: none where the clock is a test's, which does not tick.
+    serves: u64,
 }
 
 impl Stamps {
@@ -128,15 +129,15 @@ impl Stamps {
         let fast = quanta::Clock::new();
         let (anchor, anchor_us) = (fast.raw(), clock.unix_us());
         let scale = (fast.delta_as_nanos(0, 1 << 40) >> 8) / 1000;
-        let is_test = matches!(clock.0, Kind::Test(_));
-        Self { clock, fast, scale, anchor, anchor_us, last_us: 0, is_test }
+        let serves = if matches!(clock.0, Kind::Test(_)) { 0 } else { Self::ANCHOR_TICKS };
+        Self { clock, fast, scale, anchor, anchor_us, last_us: 0, serves }
     }
 
     /// The present time.
     #[inline]
     pub(crate) fn now_us(&mut self) -> u64 {
         let ticks = self.fast.raw().wrapping_sub(self.anchor);
-        let now = if ticks >= Self::ANCHOR_TICKS || self.is_test {
+        let now = if ticks >= self.serves {
             self.anchor_again()
         } else {
             self.anchor_us + ((ticks * self.scale) >> 32)

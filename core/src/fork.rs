@@ -8,8 +8,12 @@ use crate::sync::{AtomicU32, Ordering};
 use std::sync::OnceLock;
 
 /// The generation of processes that a broker belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Generation(u32);
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Generation {
+    mark: u32,
+    /// Where the mark of the present process is.
+    page: &'static AtomicU32,
+}
 
 impl Generation {
     /// That of the present process.
@@ -17,27 +21,27 @@ impl Generation {
         let page = page();
         let mark = page.load(Ordering::Relaxed);
         if mark != 0 {
-            return Self(mark);
+            return Self { mark, page };
         }
         // The first broker of this process, or of this child of a fork: a mark never used before
         // in its ancestry, since the counter is inherited.
         static LAST: std::sync::Mutex<u32> = std::sync::Mutex::new(0);
         let mut last = LAST.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         *last += 1;
-        match page.compare_exchange(0, *last, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => Self(*last),
-            Err(mark) => Self(mark),
-        }
+        let mark = match page.compare_exchange(0, *last, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => *last,
+            Err(mark) => mark,
+        };
+        Self { mark, page }
     }
 
     /// Whether the process has forked since, and this is the child.
     #[inline]
     pub(crate) fn is_over(self) -> bool {
-        page().load(Ordering::Relaxed) != self.0
+        self.page.load(Ordering::Relaxed) != self.mark
     }
 }
 
-#[inline]
 fn page() -> &'static AtomicU32 {
     static PAGE: OnceLock<&'static AtomicU32> = OnceLock::new();
     PAGE.get_or_init(wiped_page)

@@ -35,6 +35,9 @@ use std::sync::OnceLock;
 /// Sequences per page of the index.
 const PAGE: usize = if cfg!(slipring_loom) { 4 } else { 4096 };
 
+/// Addresses of records, by sequence.
+type Page = [AtomicUsize; PAGE];
+
 /// The smallest record, which bounds how many fit into a budget.
 const MIN_RECORD: usize = if cfg!(slipring_loom) { 1024 } else { 32 };
 
@@ -55,7 +58,7 @@ pub struct Log {
     queued: CachePadded<AtomicU64>,
     /// Whether a reader that follows the log has begun to wait.
     alert: CachePadded<AtomicBool>,
-    pages: Box<[OnceLock<Box<[AtomicUsize]>>]>,
+    pages: Box<[OnceLock<std::sync::Arc<Page>>]>,
     /// Where its records are also when they have expired here.
     backing: Option<Backing>,
 }
@@ -238,6 +241,15 @@ impl Log {
         (pages * PAGE * size_of::<usize>()) as u64
     }
 
+    /// The page that has the slot of `sequence`, made if it is not there.
+    #[cold]
+    #[inline(never)]
+    fn page(&self, sequence: u64) -> std::sync::Arc<Page> {
+        let make = || std::sync::Arc::new(std::array::from_fn(|_| AtomicUsize::new(0)));
+        let at = sequence as usize & (self.pages.len() * PAGE - 1);
+        std::sync::Arc::clone(self.pages[at / PAGE].get_or_init(make))
+    }
+
     /// How many records the index can hold.
     fn window(&self) -> u64 {
         (self.pages.len() * PAGE) as u64
@@ -257,8 +269,8 @@ struct Retained {
 pub struct LogWriter {
     log: std::sync::Arc<Log>,
     next: u64,
-    /// Sequence to place in the index.
-    mask: usize,
+    /// The page of the index that has the slot of `next`.
+    page: std::sync::Arc<Page>,
     /// In the order in which they will expire.
     retained: VecDeque<Retained>,
     /// Expired, and still with the log's token.
@@ -291,7 +303,7 @@ impl LogWriter {
             backing,
         };
         Self {
-            mask: log.pages.len() * PAGE - 1,
+            page: log.page(start),
             log: std::sync::Arc::new(log),
             next: start,
             retained: VecDeque::new(),
@@ -324,10 +336,7 @@ impl LogWriter {
     /// release (`slot-reused`), and shown by [`advance`](Self::advance).
     #[inline(always)]
     pub(crate) fn slots(&self) -> &[AtomicUsize] {
-        let at = self.next as usize & self.mask;
-        let page = &self.log.pages[at / PAGE];
-        let page = page.get().map_or_else(|| make_page(page), |page| &**page);
-        &page[at % PAGE..]
+        &self.page[self.next as usize % PAGE..]
     }
 
     /// The next `count` records, whose addresses are in [`slots`](Self::slots), where they lie one
@@ -353,6 +362,10 @@ impl LogWriter {
     #[inline(always)]
     fn show(&mut self, latest: usize, count: u64) {
         self.next += count;
+        // No more than the page has room for are shown at once.
+        if self.next.is_multiple_of(PAGE as u64) {
+            self.page = self.log.page(self.next);
+        }
         debug_assert!(self.next - self.log.floor.low.load(Ordering::Relaxed) <= self.log.window());
         // SYNC head-published: pairs with Log::latest.
         self.log.head.latest.store(latest, Ordering::Release);
@@ -478,12 +491,6 @@ impl LogWriter {
         let expired = std::mem::take(&mut self.expired);
         epoch::defer(move || expired.iter().for_each(|chunk| chunk.release(1)));
     }
-}
-
-#[cold]
-#[inline(never)]
-fn make_page(page: &OnceLock<Box<[AtomicUsize]>>) -> &[AtomicUsize] {
-    page.get_or_init(|| (0..PAGE).map(|_| AtomicUsize::new(0)).collect())
 }
 
 impl Drop for LogWriter {

@@ -261,7 +261,7 @@ impl Topic {
     /// See [`PublishError`]; nothing was published then, unless [`PublishError::Store`] says otherwise.
     #[inline]
     pub fn publish<'m>(&self, message: impl Into<NewMessage<'m>>) -> Result<Receipt, PublishError> {
-        self.publish_one(&message.into(), Patience::Until(Limit::NONE))
+        self.publish_one(&message.into(), || Patience::Until(Limit::NONE))
     }
 
     /// Publishes one message without ever waiting: not for a sync either, so that the receipt does not
@@ -274,7 +274,7 @@ impl Topic {
         &self,
         message: impl Into<NewMessage<'m>>,
     ) -> Result<Receipt, PublishError> {
-        self.publish_one(&message.into(), Patience::None)
+        self.publish_one(&message.into(), || Patience::None)
     }
 
     /// Publishes one message, waiting for at most `timeout` for subscriptions that block.
@@ -286,8 +286,9 @@ impl Topic {
         message: impl Into<NewMessage<'m>>,
         timeout: Duration,
     ) -> Result<Receipt, PublishError> {
-        let limit = Limit { deadline: Some(self.deadline(timeout)), go_on: None };
-        self.publish_one(&message.into(), Patience::Until(limit))
+        let deadline = self.deadline(timeout);
+        let limit = Limit { deadline: Some(deadline), go_on: None };
+        self.publish_one(&message.into(), || Patience::Until(limit))
     }
 
     /// Publishes one message, waiting for subscriptions that block for at most `timeout` and only
@@ -304,7 +305,8 @@ impl Topic {
         timeout: Option<Duration>,
         go_on: &dyn Fn() -> bool,
     ) -> Result<Receipt, PublishError> {
-        self.publish_one(&message.into(), Patience::Until(self.limit(timeout, go_on)))
+        let limit = self.limit(timeout, go_on);
+        self.publish_one(&message.into(), || Patience::Until(limit))
     }
 
     fn deadline(&self, timeout: Duration) -> Duration {
@@ -325,7 +327,7 @@ impl Topic {
         message: impl Into<NewMessage<'m>>,
     ) -> Result<Receipt, PublishError> {
         let message = message.into();
-        let receipt = self.publish_one(&message, Patience::Until(Limit::NONE))?;
+        let receipt = self.publish_one(&message, || Patience::Until(Limit::NONE))?;
         if receipt.durable || self.engine.store.is_none() {
             return Ok(receipt);
         }
@@ -500,10 +502,10 @@ impl Topic {
     /// copied is read from memory right behind the stores of the record, and waits there for all of
     /// them.
     #[inline(always)]
-    fn publish_one(
+    fn publish_one<'p>(
         &self,
         message: &NewMessage<'_>,
-        patience: Patience<'_>,
+        patience: impl FnOnce() -> Patience<'p>,
     ) -> Result<Receipt, PublishError> {
         let layout = self.check(message)?;
         let partition = self.entry.partition(message.key);
@@ -514,7 +516,8 @@ impl Topic {
         {
             return Ok(self.receipt(partition, offset, outcome));
         }
-        self.publish_as_holder(partition, message, layout, patience)
+        // Made only here: it is not looked at before.
+        self.publish_as_holder(partition, message, layout, patience())
     }
 
     /// The rest of [`publish_one`](Self::publish_one), where the baton is not biased to this thread,

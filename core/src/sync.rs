@@ -211,6 +211,7 @@ impl Counter {
         self.0.store(level, Ordering::Relaxed);
     }
 
+    #[inline]
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
