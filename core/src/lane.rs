@@ -38,7 +38,7 @@ use crate::sync::{
     spin_loop, yield_now,
 };
 use crate::tally::{Read, Written};
-use std::{mem::MaybeUninit, ptr, slice};
+use std::{mem, mem::MaybeUninit, ptr, slice};
 
 /// Set in the cursor while the holder counts what expired before it.
 const COUNTING: u64 = 1 << 63;
@@ -97,7 +97,7 @@ struct Taking<'a, R: FnMut()> {
 impl<R: FnMut()> Taking<'_, R> {
     #[inline(always)]
     fn leave(&mut self) {
-        let count = std::mem::take(&mut self.count) as u64;
+        let count = mem::take(&mut self.count) as u64;
         if count > 0 {
             self.ring.advance(count);
             self.ring.release();
@@ -583,7 +583,7 @@ impl Lane {
                 }
                 if side.expired > 0 {
                     // Told before what comes next, also before another loss.
-                    let expired = std::mem::take(&mut side.expired);
+                    let expired = mem::take(&mut side.expired);
                     self.counted.expired.add(expired);
                     return Next::Lagged(expired + side.queue.take_loss(&self.log));
                 }
@@ -779,6 +779,8 @@ impl Lane {
             }
             let mut taking = Taking { lane: self, ring, released, count: 0, last: 0 };
             let mut left = most;
+            // Whether what is taken has been seen by this poll, and not by one before.
+            let mut has_looked = taking.ring.has_taken_all();
             let mut addresses = [MaybeUninit::uninit(); FEW];
             while left > 0 {
                 let span = match taking.ring.look(|| self.log.head()) {
@@ -834,6 +836,11 @@ impl Lane {
                 }
                 taking.leave();
                 left -= count;
+                // To look again would take the line that the publisher is about to write, for a message
+                // or two; whoever polls again looks then.
+                if taking.ring.has_taken_all() && mem::replace(&mut has_looked, true) {
+                    return Polled { count: most - left, is_all: true };
+                }
             }
             Polled { count: most - left, is_all: false }
         })

@@ -27,7 +27,7 @@ pub(crate) fn queue(capacity: usize, overflow: Overflow) -> (WriteQueue, ReadQue
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Polled {
     pub(crate) count: usize,
-    /// Nothing is there any more, not even a loss to be told.
+    /// Nothing else was there, when it was looked last.
     pub(crate) is_all: bool,
 }
 

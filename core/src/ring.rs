@@ -378,6 +378,12 @@ impl Consumer {
         self.head = self.head.wrapping_add(count);
     }
 
+    /// Whether all that a look has seen was stepped over.
+    #[inline(always)]
+    pub fn has_taken_all(&self) -> bool {
+        self.head == self.seen_tail
+    }
+
     /// Gives the places stepped over back to the producer.
     #[inline(always)]
     pub fn release(&mut self) {
