@@ -88,6 +88,8 @@ pub(crate) fn fan_out_batches(messages: u64, subscribers: u64) -> Duration {
 pub(crate) struct Peer {
     pub(crate) bar: &'static str,
     pub(crate) name: &'static str,
+    /// Whether it is given batches; else one message at a time.
+    pub(crate) batches: bool,
     /// About how many deliveries it makes in a second: what fills a run.
     pub(crate) millions: f64,
     /// Where it is on this machine.
@@ -96,17 +98,25 @@ pub(crate) struct Peer {
 
 /// All of them, the nearest first: it runs right behind ours.
 pub(crate) const PEERS: [Peer; 4] = [
-    Peer { bar: "G5", name: "boost spsc_queue, shared_ptr", millions: 25.0, run: BOOST },
+    Peer {
+        bar: "G5",
+        name: "boost spsc_queue, shared_ptr",
+        batches: false,
+        millions: 25.0,
+        run: BOOST,
+    },
     Peer {
         bar: "G5",
         name: "boost spsc_queue, shared_ptr, batches",
+        batches: true,
         millions: 25.0,
         run: BOOST_BATCHES,
     },
-    Peer { bar: "G4", name: "ZeroMQ inproc XPUB/SUB", millions: 8.0, run: ZMQ },
+    Peer { bar: "G4", name: "ZeroMQ inproc XPUB/SUB", batches: false, millions: 8.0, run: ZMQ },
     Peer {
         bar: "G6",
         name: "mutex and condition variable",
+        batches: false,
         millions: 8.0,
         run: Some(|m, s| run(native_mutex_fan_out, m, s)),
     },
