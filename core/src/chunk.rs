@@ -23,6 +23,7 @@
 //! its load) makes the chunk's header visible.
 #![expect(unsafe_code, reason = "raw memory that many threads share under a token protocol")]
 
+use crate::prefetch;
 use crate::sync::{
     Arc, AtomicPtr, AtomicU64, CachePadded, Mutex, Ordering, UnsafeCell, epoch, fence, watched,
 };
@@ -35,6 +36,9 @@ pub const CHUNK_BYTES: usize = if cfg!(slipring_loom) { 4 * 1024 } else { 64 * 1
 
 /// Where the first record of a chunk begins.
 pub const FIRST_RECORD: usize = 384;
+
+/// How far ahead of what it writes a publisher fetches the lines of its chunk, in bytes.
+pub(crate) const AHEAD: usize = 1024;
 
 #[repr(C)]
 #[derive(Debug)]
@@ -120,6 +124,24 @@ impl Chunk {
         }
     }
 
+    /// A hint that its first records will be written soon.
+    fn fetch_first(self) {
+        let base = self.base() as usize;
+        (base..base + FIRST_RECORD + AHEAD).step_by(64).for_each(prefetch::for_write);
+    }
+
+    /// A hint that its last token will be given back soon.
+    pub(crate) fn fetch_header(self) {
+        let base = self.base() as usize;
+        (base..base + size_of::<Header>()).step_by(64).for_each(prefetch::for_write);
+    }
+
+    /// A hint that tokens will be taken soon.
+    #[inline]
+    pub(crate) fn fetch_tokens(self) {
+        prefetch::for_write(self.base() as usize);
+    }
+
     /// Tokens now; for the decision to refuse, which reads it under the baton, and for tests.
     pub fn tokens(self) -> u64 {
         self.header().tokens.load(Ordering::Acquire)
@@ -142,6 +164,14 @@ struct Free {
     bytes: usize,
 }
 
+impl Free {
+    fn pop(&mut self, units: u32) -> Option<Chunk> {
+        let chunk = self.by_units.get_mut(&units)?.pop()?;
+        self.bytes -= units as usize * CHUNK_BYTES;
+        Some(chunk)
+    }
+}
+
 impl Pool {
     /// A pool that keeps at most `keep` bytes of free chunks for reuse.
     pub fn new(keep: usize) -> Arc<Self> {
@@ -158,19 +188,31 @@ impl Pool {
     /// it is recycled.
     fn take(pool: &Arc<Self>, record: usize, tokens: u64) -> Option<Chunk> {
         let units = (FIRST_RECORD + record).div_ceil(CHUNK_BYTES) as u32;
-        let bytes = units as usize * CHUNK_BYTES;
-        let recycled = {
-            let mut free = lock(&pool.free);
-            let chunk = free.by_units.get_mut(&units).and_then(Vec::pop);
-            if chunk.is_some() {
-                free.bytes -= bytes;
-            }
-            chunk
-        };
+        let recycled = lock(&pool.free).pop(units);
         let chunk = match recycled {
             Some(chunk) => chunk,
             None => new_chunk(units)?,
         };
+        Some(Self::hand_out(pool, chunk, tokens))
+    }
+
+    /// A chunk for the records that will come, with one token. A new one has all its pages: none is
+    /// missing first when a record comes to it.
+    fn take_ahead(pool: &Arc<Self>) -> Option<Chunk> {
+        let recycled = lock(&pool.free).pop(1);
+        let chunk = match recycled {
+            Some(chunk) => chunk,
+            None => {
+                let chunk = new_chunk(1)?;
+                memory::populate(chunk.base(), CHUNK_BYTES);
+                chunk
+            }
+        };
+        Some(Self::hand_out(pool, chunk, 1))
+    }
+
+    /// Puts a chunk to use that nobody else knows.
+    fn hand_out(pool: &Arc<Self>, chunk: Chunk, tokens: u64) -> Chunk {
         let header = chunk.header();
         // SAFETY: the chunk came from the free list or is new: nobody else reaches its header.
         header.home.with_mut(|home| unsafe { *home = Some(Arc::clone(pool)) });
@@ -178,8 +220,8 @@ impl Pool {
         // a release of its own.
         header.tokens.store(tokens, Ordering::Relaxed);
         header.claimed.store(FIRST_RECORD as u64, Ordering::Relaxed);
-        pool.in_use.fetch_add(bytes as u64, Ordering::Relaxed);
-        Some(chunk)
+        pool.in_use.fetch_add(chunk.bytes() as u64, Ordering::Relaxed);
+        chunk
     }
 
     fn put(&self, chunk: Chunk) {
@@ -299,6 +341,17 @@ mod memory {
         Some(base)
     }
 
+    /// Has the system back the range with memory now, all pages in one go. Where it does not know how,
+    /// it does that page by page, when each is first touched.
+    #[cfg(not(any(miri, slipring_loom)))]
+    pub(super) fn populate(base: *mut u8, bytes: usize) {
+        // SAFETY: the range was mapped by `map`; its content does not change.
+        unsafe { libc::madvise(base.cast(), bytes, libc::MADV_POPULATE_WRITE) };
+    }
+
+    #[cfg(any(miri, slipring_loom))]
+    pub(super) fn populate(_: *mut u8, _: usize) {}
+
     #[cfg(not(any(miri, slipring_loom)))]
     pub(super) fn unmap(base: *mut u8, bytes: usize) {
         if bytes > 0 {
@@ -338,12 +391,40 @@ pub struct Appender {
     /// Address of the next free byte, and the first that is not.
     next: usize,
     end: usize,
+    /// Where the short way of a publish ends: at a message that ends behind it there is a step to be
+    /// taken, or another chunk to begin. So the usual message makes one comparison for both.
+    mark: usize,
+    /// The step that is due there.
+    step: usize,
+    /// The chunk that comes after this one, when that step has been taken; with one token.
+    ready: Option<Chunk>,
 }
+
+/// What is done for the chunks before and behind while the present one fills, by publishes whose
+/// messages have been shown already. So nobody waits for it, and the message that begins a chunk finds
+/// all that it needs near.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Readers are told which chunk is being filled, and what has expired is let go of.
+    Begun,
+    /// The next chunk is taken.
+    Take,
+    /// The lines that it begins with are fetched, to be written.
+    Fetch,
+}
+
+/// The steps, and how many sixteenths of the present chunk are used when each is due.
+const STEPS: &[(usize, Step)] = if cfg!(slipring_loom) {
+    // The models have few chunks. They use them again as soon as they can: none is taken ahead.
+    &[(0, Step::Begun)]
+} else {
+    &[(0, Step::Begun), (8, Step::Take), (15, Step::Fetch)]
+};
 
 impl Appender {
     /// An appender that has no chunk yet.
     pub fn new(pool: Arc<Pool>) -> Self {
-        Self { pool, chunk: None, next: 0, end: 0 }
+        Self { pool, chunk: None, next: 0, end: 0, mark: 0, step: 0, ready: None }
     }
 
     /// Where `bytes` (a multiple of 8) can be written, if the current chunk has room. Nothing is
@@ -352,6 +433,51 @@ impl Appender {
     pub fn room(&self, bytes: usize) -> Option<*mut u8> {
         debug_assert_eq!(bytes % 8, 0);
         (self.end - self.next >= bytes).then(|| ptr::with_exposed_provenance_mut(self.next))
+    }
+
+    /// The same for a message on the short way, which ends at the mark.
+    #[inline(always)]
+    pub(crate) fn room_before_mark(&self, bytes: usize) -> Option<*mut u8> {
+        debug_assert_eq!(bytes % 8, 0);
+        (self.next + bytes <= self.mark).then(|| ptr::with_exposed_provenance_mut(self.next))
+    }
+
+    /// Lets the next message go the short way if the current chunk has room, whatever step is due.
+    pub(crate) fn pass_mark(&mut self) {
+        self.mark = self.end;
+    }
+
+    /// Whether there is a step to be taken.
+    #[inline(always)]
+    pub(crate) fn is_due(&self) -> bool {
+        self.next > self.mark
+    }
+
+    /// The step that is to be taken now. If there is none, the mark is where the next one is due.
+    pub(crate) fn next_step(&mut self) -> Option<Step> {
+        let due_at = |sixteenths: usize| self.end - CHUNK_BYTES / 16 * (16 - sixteenths);
+        let next = STEPS.get(self.step).filter(|_| self.chunk.is_some());
+        self.mark = next.map_or(self.end, |&(sixteenths, _)| due_at(sixteenths));
+        let (_, step) = *next.filter(|_| self.is_due())?;
+        self.step += 1;
+        Some(step)
+    }
+
+    /// Takes the chunk that comes after this one. Without memory that is tried again when it is needed.
+    pub(crate) fn take_ahead(&mut self) {
+        self.ready = self.ready.take().or_else(|| Pool::take_ahead(&self.pool));
+    }
+
+    /// A hint that the chunk that comes after this one will be begun soon.
+    pub(crate) fn fetch_ahead(&self) {
+        if let Some(chunk) = self.ready {
+            chunk.fetch_first();
+        }
+    }
+
+    /// Whether the next chunk is there already.
+    pub(crate) fn is_prepared(&self) -> bool {
+        self.ready.is_some()
     }
 
     /// The free end of the current chunk: where it begins, and how many bytes it has.
@@ -378,19 +504,27 @@ impl Appender {
 
     /// Ends the current chunk and gives it away with its token, if there is one.
     pub fn seal(&mut self) -> Option<Chunk> {
-        (self.next, self.end) = (0, 0);
+        (self.next, self.end, self.mark) = (0, 0, 0);
         self.chunk.take()
     }
 
-    /// Begins a new chunk; its address, or `None` if there is no memory. The last one has been
-    /// sealed.
-    pub fn begin(&mut self) -> Option<usize> {
+    /// Begins a new chunk; `None` if there is no memory. The last one has been sealed.
+    pub fn begin(&mut self) -> Option<()> {
         debug_assert!(self.chunk.is_none(), "the chunk before is sealed first");
-        let chunk = Pool::take(&self.pool, CHUNK_BYTES - FIRST_RECORD, 1)?;
+        let chunk = match self.ready.take() {
+            Some(ready) => ready,
+            None => Pool::take(&self.pool, CHUNK_BYTES - FIRST_RECORD, 1)?,
+        };
         let base = chunk.base() as usize;
         self.chunk = Some(chunk);
         (self.next, self.end) = (base + FIRST_RECORD, base + CHUNK_BYTES);
-        Some(base)
+        (self.mark, self.step) = (base, 0);
+        Some(())
+    }
+
+    /// Address of the current chunk, 0 without one.
+    pub(crate) fn filling(&self) -> usize {
+        self.chunk.map_or(0, |chunk| chunk.base() as usize)
     }
 
     /// Bytes of the current chunk, 0 without one.
@@ -401,7 +535,7 @@ impl Appender {
 
 impl Drop for Appender {
     fn drop(&mut self) {
-        if let Some(chunk) = self.seal() {
+        for chunk in [self.seal(), self.ready.take()].into_iter().flatten() {
             chunk.release(1);
         }
     }
@@ -628,6 +762,42 @@ mod tests {
         assert_eq!(pool.in_use(), 0);
         assert!(appender.begin().is_some());
         assert_eq!(appender.room(64).unwrap(), at, "the same chunk is used again");
+    }
+
+    #[test]
+    fn the_next_chunk_is_there_before_the_present_one_is_full() {
+        let pool = Pool::new(1 << 20);
+        let mut appender = Appender::new(Arc::clone(&pool));
+        assert_eq!((appender.next_step(), appender.room_before_mark(64)), (None, None));
+        assert!(appender.begin().is_some());
+        let mut steps = Vec::new();
+        let mut short = 0;
+        while appender.room(64).is_some() {
+            if appender.room_before_mark(64).is_some() {
+                short += 1;
+            } else {
+                appender.pass_mark();
+                assert!(appender.room_before_mark(64).is_some(), "there is room");
+            }
+            appender.commit(64);
+            while let Some(step) = appender.next_step() {
+                if step == Step::Take {
+                    appender.take_ahead();
+                }
+                steps.push(step);
+            }
+        }
+        assert_eq!(steps, [Step::Begun, Step::Take, Step::Fetch]);
+        assert_eq!(short, (CHUNK_BYTES - FIRST_RECORD) / 64 - steps.len(), "all others");
+        assert!(appender.is_prepared());
+        assert_eq!(pool.in_use(), 2 * CHUNK_BYTES as u64);
+        appender.seal().unwrap().release(1);
+        assert!(appender.begin().is_some());
+        assert!(!appender.is_prepared());
+        assert_eq!(pool.in_use(), CHUNK_BYTES as u64);
+        appender.take_ahead();
+        drop(appender);
+        assert_eq!(pool.in_use(), 0);
     }
 
     #[test]

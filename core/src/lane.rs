@@ -778,9 +778,8 @@ impl Lane {
                 return special;
             }
             let mut taking = Taking { lane: self, ring, released, count: 0, last: 0 };
-            let mut left = most;
             // Whether what is taken has been seen by this poll, and not by one before.
-            let mut has_looked = taking.ring.has_taken_all();
+            let (mut left, mut has_looked) = (most, taking.ring.has_taken_all());
             let mut addresses = [MaybeUninit::uninit(); FEW];
             while left > 0 {
                 let span = match taking.ring.look(|| self.log.head()) {
@@ -836,8 +835,7 @@ impl Lane {
                 }
                 taking.leave();
                 left -= count;
-                // To look again would take the line that the publisher is about to write, for a message
-                // or two; whoever polls again looks then.
+                // To look again now would take the line that the publisher is about to write.
                 if taking.ring.has_taken_all() && mem::replace(&mut has_looked, true) {
                     return Polled { count: most - left, is_all: true };
                 }
@@ -853,9 +851,12 @@ impl Lane {
         let latest = self.log.latest();
         // Where the rest of it is, only its first line tells; that is as far away.
         prefetch::for_read(latest.wrapping_add(64));
+        if !pins.hold(latest) {
+            self.log.fetch(latest, sequence);
+            return None;
+        }
         // SAFETY: it has been published, and the pins keep it: nothing else comes to its place.
-        let is_it = || unsafe { Record::at(latest) }.sequence_low() == sequence as u32;
-        (pins.hold(latest) && is_it()).then_some(latest)
+        (unsafe { Record::at(latest) }.sequence_low() == sequence as u32).then_some(latest)
     }
 
     /// Puts the addresses of the first of `span` into `addresses`: at most `most`, as far as they

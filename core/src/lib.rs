@@ -95,6 +95,7 @@ mod message_id;
 mod metrics;
 #[cfg(slipring_loom)]
 mod model;
+mod next_chunk;
 mod once;
 mod origin;
 mod outage;

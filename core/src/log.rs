@@ -42,8 +42,8 @@ type Page = [AtomicUsize; PAGE];
 const MIN_RECORD: usize = if cfg!(slipring_loom) { 1024 } else { 32 };
 
 /// Expired chunks that are let go together. Each time, the epochs of all threads are looked at, which
-/// are in the caches of their processors.
-const LET_GO: usize = if cfg!(slipring_loom) { 1 } else { 4 };
+/// are in the caches of their processors. Models let each go at once.
+const LET_GO: usize = if cfg!(slipring_loom) { 0 } else { 4 };
 
 /// Chunks among which that of a claim is looked for, newest first. What is retained under another
 /// entry already is only counted twice.
@@ -53,7 +53,11 @@ const RECENT: usize = 16;
 #[derive(Debug)]
 pub struct Log {
     head: CachePadded<Head>,
-    floor: CachePadded<Floor>,
+    /// The oldest sequence that is retained.
+    low: CachePadded<AtomicU64>,
+    /// Address of the chunk that is being filled: on a line of its own, which readers that wait look at
+    /// again and again.
+    filling: CachePadded<AtomicUsize>,
     /// Below it everything is in the queues that it is for; kept where something backs the log.
     queued: CachePadded<AtomicU64>,
     /// Whether a reader that follows the log has begun to wait.
@@ -70,14 +74,6 @@ struct Head {
     /// Address of the latest record, or nearly: beside the sequence, so that a reader that comes for
     /// one message need not fetch another line for it.
     latest: AtomicUsize,
-}
-
-/// What changes with a chunk, and not with a message.
-#[derive(Debug)]
-struct Floor {
-    low: AtomicU64,
-    /// Address of the chunk that is being filled.
-    filling: AtomicUsize,
 }
 
 impl Log {
@@ -119,7 +115,7 @@ impl Log {
     #[inline]
     pub fn low(&self) -> u64 {
         // SYNC slot-reused: pairs with LogWriter::expire.
-        self.floor.low.load(Ordering::Acquire)
+        self.low.load(Ordering::Acquire)
     }
 
     /// Tells the writer that a reader has begun to wait, which can be seen already. The caller
@@ -133,7 +129,17 @@ impl Log {
     /// Address of the chunk that is being filled, which does not expire yet. A hint.
     #[inline]
     pub(crate) fn filling(&self) -> usize {
-        self.floor.filling.load(Ordering::Relaxed)
+        self.filling.load(Ordering::Relaxed)
+    }
+
+    /// A hint that the record at `latest`, in another chunk than those before, is probably that at
+    /// `sequence`: what is needed then comes at once, and not one after the other.
+    #[cold]
+    pub(crate) fn fetch(&self, latest: usize, sequence: u64) {
+        Chunk::of(latest).fetch_tokens();
+        prefetch::for_read(&raw const self.low as usize);
+        prefetch::for_read(self.slots(sequence).as_ptr() as usize);
+        prefetch::for_read(latest);
     }
 
     /// The slots of `sequence` and of those behind it, as far as its page goes. What is in them is
@@ -260,6 +266,8 @@ impl Log {
 struct Retained {
     /// With one token, the log's.
     chunk: Chunk,
+    /// Its size: beside it, because its own memory has not been touched for long.
+    bytes: usize,
     /// The highest sequence of a record in it.
     last: u64,
 }
@@ -274,7 +282,9 @@ pub struct LogWriter {
     /// In the order in which they will expire.
     retained: VecDeque<Retained>,
     /// Expired, and still with the log's token.
-    expired: ArrayVec<Chunk, LET_GO>,
+    expired: ArrayVec<Chunk, { LET_GO + 1 }>,
+    /// Bytes of those.
+    waiting: usize,
     bytes: usize,
     budget: usize,
 }
@@ -293,10 +303,8 @@ impl LogWriter {
                 next: AtomicU64::new(start),
                 latest: AtomicUsize::new(0),
             }),
-            floor: CachePadded::new(Floor {
-                low: AtomicU64::new(start),
-                filling: AtomicUsize::new(0),
-            }),
+            low: CachePadded::new(AtomicU64::new(start)),
+            filling: CachePadded::new(AtomicUsize::new(0)),
             queued: CachePadded::new(AtomicU64::new(start)),
             alert: CachePadded::new(AtomicBool::new(false)),
             pages: (0..window.div_ceil(PAGE)).map(|_| OnceLock::new()).collect(),
@@ -308,6 +316,7 @@ impl LogWriter {
             next: start,
             retained: VecDeque::new(),
             expired: ArrayVec::new(),
+            waiting: 0,
             bytes: 0,
             budget,
         }
@@ -366,7 +375,7 @@ impl LogWriter {
         if self.next.is_multiple_of(PAGE as u64) {
             self.page = self.log.page(self.next);
         }
-        debug_assert!(self.next - self.log.floor.low.load(Ordering::Relaxed) <= self.log.window());
+        debug_assert!(self.next - self.log.low.load(Ordering::Relaxed) <= self.log.window());
         // SYNC head-published: pairs with Log::latest.
         self.log.head.latest.store(latest, Ordering::Release);
         // SYNC head-published: pairs with Log::head.
@@ -407,19 +416,20 @@ impl LogWriter {
     /// Tells readers which chunk is being filled.
     pub(crate) fn fill(&mut self, chunk: usize) {
         // Relaxed: a hint.
-        self.log.floor.filling.store(chunk, Ordering::Relaxed);
+        self.log.filling.store(chunk, Ordering::Relaxed);
     }
 
     /// Retains `chunk`, of which the caller gives one token away, for records up to `last`.
     pub fn retain(&mut self, chunk: Chunk, last: u64) {
-        self.bytes += chunk.bytes();
-        self.retained.push_back(Retained { chunk, last });
+        let bytes = chunk.bytes();
+        self.bytes += bytes;
+        self.retained.push_back(Retained { chunk, bytes, last });
     }
 
     /// Lets go of what was retained for a record that is not shown after all.
     pub(crate) fn withdraw(&mut self) {
         if let Some(newest) = self.retained.pop_back_if(|newest| newest.last >= self.next) {
-            self.bytes -= newest.chunk.bytes();
+            self.bytes -= newest.bytes;
             newest.chunk.release(1);
         }
     }
@@ -458,29 +468,44 @@ impl LogWriter {
     pub fn over_budget(&self, bytes: usize) -> bool {
         // One chunk's worth of the smallest records may still come before anybody asks again.
         let slack = (CHUNK_BYTES - FIRST_RECORD) / MIN_RECORD + 1;
-        let used = self.next - self.log.floor.low.load(Ordering::Relaxed);
+        let used = self.next - self.log.low.load(Ordering::Relaxed);
         !self.retained.is_empty()
             && (self.bytes + bytes > self.budget || used + slack as u64 > self.log.window())
     }
 
-    /// The sequences `low..end` that expire next, and whether their chunk is only kept by the log.
-    pub fn oldest(&self) -> Option<(u64, u64, bool)> {
+    /// The sequences `low..end` that expire next.
+    pub(crate) fn expiring(&self) -> Option<(u64, u64)> {
         let oldest = self.retained.front()?;
-        let low = self.log.floor.low.load(Ordering::Relaxed);
-        Some((low, (oldest.last + 1).max(low), oldest.chunk.tokens() == 1))
+        let low = self.log.low.load(Ordering::Relaxed);
+        Some((low, (oldest.last + 1).max(low)))
+    }
+
+    /// The same, and whether their chunk is only kept by the log.
+    pub fn oldest(&self) -> Option<(u64, u64, bool)> {
+        let (low, end) = self.expiring()?;
+        Some((low, end, self.retained.front()?.chunk.tokens() == 1))
     }
 
     /// Lets the oldest chunk go: its records, and older ones elsewhere, have expired.
     pub fn expire(&mut self) {
         let Some(oldest) = self.retained.pop_front() else { return };
-        self.bytes -= oldest.chunk.bytes();
-        let low = self.log.floor.low.load(Ordering::Relaxed);
+        self.bytes -= oldest.bytes;
+        let low = self.log.low.load(Ordering::Relaxed);
         // SYNC slot-reused: pairs with Log::low.
-        self.log.floor.low.store((oldest.last + 1).max(low), Ordering::Release);
+        self.log.low.store((oldest.last + 1).max(low), Ordering::Release);
         self.expired.push(oldest.chunk);
-        // What is much of the budget is not kept waiting.
-        let waiting: usize = self.expired.iter().map(|chunk| chunk.bytes()).sum();
-        if self.expired.is_full() || waiting >= self.budget / 4 {
+        self.waiting += oldest.bytes;
+        // Else it can wait until no message does.
+        if self.expired.is_full() || self.waiting > self.budget / 4 {
+            self.let_go();
+        }
+    }
+
+    /// Lets go of what has expired, if that is enough to be worth it, or much of the budget. To be called
+    /// when what made it expire has been shown: it takes its time.
+    pub(crate) fn let_go_when_due(&mut self) {
+        let is_enough = self.expired.len() >= LET_GO || self.waiting >= self.budget / 4;
+        if is_enough && !self.expired.is_empty() {
             self.let_go();
         }
     }
@@ -489,7 +514,18 @@ impl LogWriter {
     #[cold]
     fn let_go(&mut self) {
         let expired = std::mem::take(&mut self.expired);
-        epoch::defer(move || expired.iter().for_each(|chunk| chunk.release(1)));
+        self.waiting = 0;
+        let give_back = move || {
+            // Their lines come at once, and not one after the other.
+            expired.iter().for_each(|chunk| chunk.fetch_header());
+            expired.iter().for_each(|chunk| chunk.release(1));
+        };
+        epoch::defer(give_back);
+    }
+
+    /// A hint that something will expire soon.
+    pub(crate) fn fetch_low(&self) {
+        prefetch::for_write(&raw const self.log.low as usize);
     }
 }
 

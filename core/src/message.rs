@@ -15,6 +15,7 @@
 //! ```
 #![expect(unsafe_code, reason = "records are read and written in place in chunk memory")]
 
+pub(crate) use crate::chunk::AHEAD;
 use crate::chunk::{Chunk, Claim};
 use crate::config::Limits;
 use crate::copy::copy_fresh;
@@ -263,9 +264,6 @@ impl Place {
 fn halves(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
-
-/// How far ahead of what it writes a publisher fetches the lines of its chunk, in bytes.
-pub(crate) const AHEAD: usize = 1024;
 
 /// Writes `message` as a record at `at`.
 ///

@@ -7,7 +7,6 @@
 use crate::acked::Acked;
 use crate::acks::Acks;
 use crate::around::AroundWaits;
-use crate::batch::Batch;
 use crate::chunk::Pool;
 use crate::clock::{Clock, TestClock};
 use crate::config::{DeliveryMode, Limits, Overflow, WhenFull};
@@ -22,7 +21,7 @@ use crate::log::Log;
 use crate::message::{self, Context, NewMessage, PartitionEntry, Record};
 use crate::origin::{FIRST_SEQUENCE, Memory, Origin};
 use crate::publisher::{Alarms, Engine, Generation};
-use crate::shard::{Appended, Partition, Routes, Shard, Stop, Waits};
+use crate::shard::{Core, Partition, Routes, Shard, Stop, Waits};
 use crate::snapshot::Snapshot;
 use crate::sync::{Arc, Ordering, PlainArc, current_thread, epoch, park, watched};
 use crate::terms::Terms;
@@ -108,17 +107,8 @@ impl World {
         let message = NewMessage::new(&PAYLOAD[..len]);
         let layout = message.layout(&Limits::default()).expect("allowed");
         loop {
-            let appended = self.shard().baton.run(|core| {
-                match core.append_one(&self.partition, &message, layout) {
-                    Some((first_offset, outcome)) => {
-                        Appended { count: 1, first_offset, outcome, stop: None }
-                    }
-                    None => {
-                        let messages = std::slice::from_ref(&message);
-                        core.append(&self.partition, Batch::of(&messages), &mut Waits::default())
-                    }
-                }
-            });
+            let append = |core: &mut Core| core.append_specially(&self.partition, &message, layout);
+            let appended = self.shard().baton.run(append);
             match appended.stop {
                 None => {
                     return Published::Done {

@@ -533,12 +533,7 @@ impl Topic {
     ) -> Result<Receipt, PublishError> {
         let alone = slice::from_ref(message);
         let messages = Batch::of(&alone);
-        let work = |core: &mut Core| match core.append_one(partition, message, layout) {
-            Some((first_offset, outcome)) => {
-                Appended { count: 1, first_offset, outcome, stop: None }
-            }
-            None => core.append_once(partition, messages, &mut Waits::default()),
-        };
+        let work = |core: &mut Core| core.append_specially(partition, message, layout);
         let baton = &self.engine.shards[partition.shard].baton;
         let mut appended = match patience {
             Patience::Until(_) => baton.run(work),

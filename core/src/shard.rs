@@ -33,7 +33,7 @@ pub(crate) use crate::waits::Waits;
 use std::collections::HashMap;
 
 /// Bytes of records that a chunk has room for.
-const CHUNK_ROOM: usize = CHUNK_BYTES - FIRST_RECORD;
+pub(crate) const CHUNK_ROOM: usize = CHUNK_BYTES - FIRST_RECORD;
 
 /// Messages that are pushed to a lane in one go.
 const GROUP: usize = 64;
@@ -89,8 +89,8 @@ impl Shard {
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) held: Held,
-    log: LogWriter,
-    appender: Appender,
+    pub(crate) log: LogWriter,
+    pub(crate) appender: Appender,
     pool: Arc<Pool>,
     when_full: WhenFull,
     pub(crate) stamps: Stamps,
@@ -127,7 +127,7 @@ impl Guarded for Core {
 impl Core {
     /// Publishes `message`, whose layout is `layout`, to `partition`, if there is nothing special
     /// about it: its offset, and what became of it. `None` means that nothing was done, and that
-    /// [`append`](Self::append) has to.
+    /// [`append_specially`](Self::append_specially) has to.
     #[inline(always)]
     pub(crate) fn append_one(
         &mut self,
@@ -140,11 +140,8 @@ impl Core {
         // SAFETY: the partition is of this shard (checked in `resolve`), whose baton is held.
         let state = unsafe { &mut *state };
         let bytes = layout.bytes();
-        let (Some(at), false, false) = (
-            self.appender.room(bytes),
-            state.is_special || self.closed,
-            state.snapshot_version != self.routing.version(),
-        ) else {
+        let (Some(at), true) = (self.appender.room_before_mark(bytes), self.is_ordinary(state))
+        else {
             return None;
         };
         // Readers have taken the head, and fetch ahead as well: let all come back while we look around.
@@ -194,6 +191,25 @@ impl Core {
             self.note_streak(partition, state);
         }
         Some((offset, outcome))
+    }
+
+    /// Whether nothing keeps a message to the partition with this `state` from the short way.
+    #[inline(always)]
+    fn is_ordinary(&self, state: &PartitionState) -> bool {
+        !(state.is_special || self.closed) && state.snapshot_version == self.routing.version()
+    }
+
+    /// Whether a message to `partition` could not go the short way, had it room in the chunk.
+    #[cold]
+    pub(crate) fn is_held_up(&mut self, partition: &Partition) -> bool {
+        let state = partition.state.with_mut(|state| state);
+        // SAFETY: as in `append_one`.
+        let state = unsafe { &*state };
+        if !self.is_ordinary(state) {
+            return true;
+        }
+        let following = self.is_following(partition);
+        state.may_block(following) && self.is_full(state.targets(following))
     }
 
     /// Whether the lanes that may follow the log do, with room for a message, while `partition` is
@@ -383,6 +399,9 @@ impl Core {
                 }
             }
         }
+        if self.appender.is_due() {
+            self.prepare();
+        }
         Appended { count, first_offset, outcome, stop }
     }
 
@@ -437,6 +456,7 @@ impl Core {
             self.publish(partition, state, following, 1, now_us, &mut appended.outcome);
             self.log.retain_claimed(claim.chunk(), sequence);
             self.show_retained();
+            self.log.let_go_when_due();
             appended.count = 1;
             appended
         })
@@ -546,14 +566,6 @@ impl Core {
             self.appender.commit(next as usize - at as usize);
         }
         count
-    }
-
-    /// Begins another chunk, unless the first of `messages` needs memory of its own.
-    #[cold]
-    fn begin_chunk_for(&mut self, messages: Batch<'_>) -> Result<bool, Stop> {
-        let first = messages.first().and_then(|message| message.measure().ok());
-        let bytes = first.map(Layout::bytes).filter(|bytes| *bytes <= CHUNK_ROOM);
-        bytes.map_or(Ok(false), |bytes| self.next_chunk(bytes).map(|_| true))
     }
 
     /// Writes the first of `messages` alone: it needs memory of its own, or must be looked at first.
@@ -790,27 +802,10 @@ impl Core {
         (pushed, matched)
     }
 
-    /// Ends the current chunk and begins another, letting old ones expire to stay in the budget.
-    #[cold]
-    fn next_chunk(&mut self, bytes: usize) -> Result<*mut u8, Stop> {
-        // The present chunk counts from now on, and the new one as well.
-        let sealed = self.appender.seal();
-        if let Some(chunk) = sealed {
-            self.log.retain(chunk, self.log.next().wrapping_sub(1));
-        }
-        if let Some(stop) = self.make_room(CHUNK_BYTES) {
-            return Err(stop);
-        }
-        let Some(chunk) = self.appender.begin() else { return Err(Stop::NoMemory) };
-        self.log.fill(chunk);
-        self.show_retained();
-        self.appender.room(bytes).ok_or(Stop::NoMemory)
-    }
-
     /// Lets the oldest chunks expire until `bytes` more fit into the budget.
-    fn make_room(&mut self, bytes: usize) -> Option<Stop> {
+    pub(crate) fn make_room(&mut self, bytes: usize) -> Option<Stop> {
         while self.log.over_budget(bytes) {
-            let Some((low, end, _)) = self.log.oldest() else { break };
+            let Some((low, end)) = self.log.expiring() else { break };
             if self.when_full == WhenFull::Refuse {
                 for (_, lane) in &self.followers.lanes {
                     lane.room_behind(&mut self.held, self.log.next());
@@ -837,7 +832,7 @@ impl Core {
     }
 
     /// Called whenever chunks have come or gone.
-    fn show_retained(&self) {
+    pub(crate) fn show_retained(&self) {
         self.figures.retained_bytes.set((self.log.bytes() + self.appender.bytes()) as u64);
     }
 

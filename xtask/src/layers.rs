@@ -50,7 +50,7 @@ pub(crate) const LAYERS: &[&[&str]] = &[
     &["inbox.rs"],
     &["ledgers.rs", "partition.rs", "followers.rs", "waits.rs", "outcome.rs", "errands.rs"],
     &["shard.rs", "receipt.rs"],
-    &["once.rs", "sequencer.rs", "alarm.rs", "keeper.rs"],
+    &["once.rs", "next_chunk.rs", "sequencer.rs", "alarm.rs", "keeper.rs"],
     &["publisher.rs", "publisher_none.rs", "breaker.rs", "handler_error.rs"],
     &["dead_letter.rs", "ticket.rs"],
     &["acks.rs"],
