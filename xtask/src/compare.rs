@@ -12,6 +12,8 @@ const PAGE: &str = "docs/benchmarks.md";
 const PYTHON: &str = "H";
 /// The sections that no peer in Rust takes part in.
 const WITHOUT_PEERS: &[&str] = &["E", "F", "G"];
+/// The section that has a server beside it, and its client in Rust.
+const WITH_SERVER: &str = "E";
 
 /// Builds and runs the comparison and streams it: all sections but that of the Python package, or
 /// those that `--only` asks for. Writes them to the page, where the others stay as they are. `--check`
@@ -63,7 +65,9 @@ fn program(sections: &[&str], options: &[&str]) -> Result<Command, String> {
     shell::run(shell::cargo(&["build", "--release", "--package", "slipring-ffi"]))?;
     let features: &[&str] =
         if !sections.is_empty() && sections.iter().all(|name| WITHOUT_PEERS.contains(name)) {
-            &["--no-default-features", "--features", "slipring"]
+            let is_beside = sections.contains(&WITH_SERVER);
+            let ours = if is_beside { "slipring,jetstream" } else { "slipring" };
+            &["--no-default-features", "--features", ours]
         } else {
             &[]
         };

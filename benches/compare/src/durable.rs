@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::disk;
 use crate::harness::{Contender, Plan, Results, figure, in_turns};
+use crate::peers::jetstream;
 use crate::report::{self, Bars, OURS};
 use crate::side::{Memory, Side, Stored, Synced};
 
@@ -18,11 +19,9 @@ const GIB: u64 = (1 << 30) / (PAYLOAD as u64 + 32);
 /// Runs the section.
 pub(crate) fn run(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
     println!("\n## E. Durable log, payloads of 256 bytes");
-    for id in ["E4", "E5"] {
-        bars.skip(id, "JetStream is not among the peers");
-    }
     let Some(ours) = ours else {
-        for (id, required) in [("E1", 0.9), ("E2", 0.8), ("E3", 0.6), ("E6", 0.6), ("E7", 0.5)] {
+        let ratios = [("E1", 0.9), ("E2", 0.8), ("E3", 0.6), ("E4", 50.0), ("E5", 10.0)];
+        for (id, required) in ratios.into_iter().chain([("E6", 0.6), ("E7", 0.5)]) {
             bars.at_least(id, None, required, "x");
         }
         bars.at_least("E8", None, 5.0, "M/s");
@@ -45,6 +44,8 @@ pub(crate) fn run(plan: &Plan, ours: Option<&dyn Side>, bars: &mut Bars) {
             bars.at_least(id, Some(*ratio), bar, "x");
         });
     }
+    beside_server(plan, dir, ours, ("E4", 50.0), Synced::Each, (51_200, 2000), bars);
+    beside_server(plan, dir, ours, ("E5", 10.0), Synced::Never, (1_024_000, 50_000), bars);
     for (id, batch, writes, bar) in [("E6", 1, 500_000, 0.6), ("E7", 64, 20_000, 0.5)] {
         written(plan, dir, ours, batch, writes).inspect(|ratio| {
             bars.at_least(id, Some(*ratio), bar, "x");
@@ -84,6 +85,47 @@ fn synced(plan: &Plan, dir: &Path, ours: &dyn Side, batch: usize, writes: u64) -
     );
     report::table(&title(batch, "Synced"), "k records/s", OURS, &results);
     results.ratio(OURS, names[0])
+}
+
+/// Messages that wait for their acknowledgement at JetStream, and in a batch of ours.
+const IN_FLIGHT: usize = 256;
+/// As many as its throughput needs that has a socket between.
+const MANY_IN_FLIGHT: usize = 4000;
+
+/// Against a log on a server of its own, as quick as it is with either window. Of ours and of its
+/// messages go so many into a run.
+fn beside_server(
+    plan: &Plan,
+    dir: &Path,
+    ours: &dyn Side,
+    (id, bar): (&str, f64),
+    sync: Synced,
+    (records, messages): (u64, u64),
+    bars: &mut Bars,
+) {
+    let versions = match jetstream::found(dir, sync) {
+        Ok(versions) => versions,
+        Err(missing) => return bars.skip(id, &missing),
+    };
+    let (how, set) = match sync {
+        Synced::Each => ("Synced", "sync_interval: always"),
+        Synced::Never => ("Not synced", "as it is by default"),
+    };
+    let stored = Stored { dir, batch: IN_FLIGHT, sync, memory: Memory::Small };
+    let names = [IN_FLIGHT, MANY_IN_FLIGHT].map(|window| format!("JetStream, {window} in flight"));
+    let beside = |window| move || jetstream::publish(dir, sync, window, messages);
+    let results = in_turns(
+        plan,
+        vec![
+            thousands(OURS, records, || ours.store(&stored, records)),
+            thousands(&names[0], messages, beside(IN_FLIGHT)),
+            thousands(&names[1], messages, beside(MANY_IN_FLIGHT)),
+        ],
+    );
+    report::table(&title(IN_FLIGHT, how), "k records/s", OURS, &results);
+    println!("\n{versions}; {set}.");
+    let ratios = names.iter().filter_map(|name| results.ratio(OURS, name));
+    bars.at_least(id, ratios.reduce(f64::min), bar, "x");
 }
 
 /// Against a write for each payload, or for each 16 KiB of them.

@@ -11,6 +11,11 @@ pub(crate) mod disruptor;
 pub(crate) mod flume;
 #[cfg(feature = "peers")]
 pub(crate) mod iceoryx2;
+#[cfg(feature = "jetstream")]
+pub(crate) mod jetstream;
+#[cfg(not(feature = "jetstream"))]
+#[path = "jetstream_absent.rs"]
+pub(crate) mod jetstream;
 #[cfg(feature = "peers")]
 pub(crate) mod kanal;
 #[cfg(feature = "peers")]
