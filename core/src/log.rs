@@ -38,6 +38,10 @@ const PAGE: usize = if cfg!(slipring_loom) { 4 } else { 4096 };
 /// Addresses of records, by sequence.
 type Page = [AtomicUsize; PAGE];
 
+const GROUP: usize = 64;
+/// Where each group is a write into a file; a chunk ends it sooner.
+const STORED_GROUP: usize = 1024;
+
 /// The smallest record, which bounds how many fit into a budget.
 const MIN_RECORD: usize = if cfg!(slipring_loom) { 1024 } else { 32 };
 
@@ -103,6 +107,12 @@ impl Log {
     #[inline]
     pub(crate) fn backing(&self) -> Option<&Backing> {
         self.backing.as_ref()
+    }
+
+    /// How many records are written and pushed to a lane in one go, at most.
+    #[inline(always)]
+    pub(crate) fn group(&self) -> usize {
+        if self.backing.is_some() { STORED_GROUP } else { GROUP }
     }
 
     /// The oldest sequence that can be read, here or from what backs the log.

@@ -35,9 +35,6 @@ use std::collections::HashMap;
 /// Bytes of records that a chunk has room for.
 pub(crate) const CHUNK_ROOM: usize = CHUNK_BYTES - FIRST_RECORD;
 
-/// Messages that are pushed to a lane in one go.
-const GROUP: usize = 64;
-
 /// The routing table: which subscription wants which topics.
 pub(crate) type Routes = Trie<Arc<Inbox>>;
 
@@ -528,7 +525,8 @@ impl Core {
         waits: &mut Waits,
         now_us: u64,
     ) -> Result<usize, Stop> {
-        let mut room = Room { most: messages.len().min(GROUP), ask_filters: false };
+        let group = self.log.log().group();
+        let mut room = Room { most: messages.len().min(group), ask_filters: false };
         if following {
             room.most = room.most.min(self.followers.credit as usize);
         }

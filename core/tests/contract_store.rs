@@ -15,7 +15,7 @@ use slipring::{
 };
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 use tempfile::{TempDir, tempdir};
@@ -36,6 +36,7 @@ struct Faulty {
     inner: MemoryStore,
     fault: AtomicU8,
     failed_reads: AtomicU64,
+    appends: AtomicUsize,
 }
 
 impl Faulty {
@@ -64,6 +65,7 @@ impl MessageStore for Faulty {
     fn append(&self, shard: usize, group: &Group<'_>) -> Result<(), StoreError> {
         self.check(Fault::Full, StoreError::Full)?;
         self.check(Fault::Refuses, io())?;
+        self.appends.fetch_add(1, Ordering::SeqCst);
         self.inner.append(shard, group)
     }
 
@@ -143,6 +145,7 @@ fn world() -> World {
         inner,
         fault: AtomicU8::new(Fault::None as u8),
         failed_reads: AtomicU64::new(0),
+        appends: AtomicUsize::new(0),
     });
     let builder = Broker::builder().clock(&clock).memory_budget(256 << 10);
     let broker = builder.store(Arc::clone(&store) as Arc<dyn MessageStore>).open(dir.path());
@@ -194,6 +197,21 @@ fn what_is_not_stored_is_not_published_and_its_place_is_given_to_the_next() {
         message.ack().unwrap();
     }
     assert_eq!(all.try_recv().unwrap_err(), TryRecvError::Empty);
+}
+
+/// A call of the store is a write into a file, or more.
+#[test]
+fn a_batch_is_stored_with_one_call_for_each_chunk_it_fills() {
+    let World { store, broker, _dir, .. } = world();
+    let topic = broker.topic("a").unwrap();
+    let mut subscription =
+        broker.subscription("a").delivery(DeliveryMode::AtMostOnce).capacity(2048).open().unwrap();
+    let numbers: Vec<[u8; 8]> = (0..1000_u64).map(u64::to_le_bytes).collect();
+    let receipt = topic.publish_batch(&numbers).unwrap();
+    assert_eq!((receipt.published, store.appends.load(Ordering::SeqCst)), (1000, 1));
+    for expected in 0..1000 {
+        assert_eq!(number(subscription.try_recv().unwrap().payload()), expected);
+    }
 }
 
 #[test]
