@@ -6,8 +6,8 @@ use crate::message::{Context, Message, Record};
 use crate::sync::{Arc, AtomicU64, Ordering};
 use crate::threads;
 use crate::topic::Pattern;
+use ahash::AHashMap;
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -177,7 +177,7 @@ pub(crate) fn outside_filters(work: impl FnOnce() + Send + 'static) {
 /// partitions match.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scan {
-    partitions: HashMap<u32, Seen>,
+    partitions: AHashMap<u32, Seen>,
     /// When the subscription began, if it is new here: what had expired by then is no loss of it.
     since_us: Option<u64>,
 }

@@ -17,6 +17,8 @@ use std::ops::Range;
 const LEAST: usize = 32 << 10;
 /// The same, where a batch is read for the sake of one partition.
 const LEAST_OF_BATCH: usize = 4 << 10;
+/// The same, at most, where a read does not go on where the one before has stopped.
+const MOST_AT_FIRST: usize = 64 << 10;
 /// The same, at most: what a reader may hold in memory without asking.
 const MOST: usize = 4 << 20;
 
@@ -117,7 +119,9 @@ fn segment_part(
             segment.with_index(&*home.fs, |index| index.position_of(from))?.unwrap_or(FIRST_BATCH)
         }
     };
-    let at_once = wanted.max_bytes.clamp(LEAST, MOST);
+    // Who begins somewhere may want one record only.
+    let most_at_once = if hint.is_some() { MOST } else { MOST_AT_FIRST };
+    let at_once = wanted.max_bytes.clamp(LEAST, most_at_once);
     let mut expected = hint.map(|(_, sequence)| sequence);
     let mut at = 0;
     while into.next() < wanted.sequences.end && start + (at as u64) < end {
