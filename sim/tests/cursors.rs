@@ -77,6 +77,38 @@ fn changes_of_many_subscriptions_are_one_write_and_one_sync() {
     assert_eq!(fs.calls() - calls, 2);
 }
 
+/// On a disk that takes every other write in pieces. What was committed is there, and what was not is
+/// no damage.
+#[test]
+fn changes_that_were_written_in_pieces_and_torn_are_not_taken_for_damage() {
+    for seed in 0..seeds() * 10 {
+        let options = SimOptions { can_ruin: false, short_per_mille: 500, capacity: None };
+        let fs = SimFs::new(seed, options);
+        let options = JournalOptions {
+            if_missing: IfMissing::Create,
+            seed: Some(seed),
+            ..JournalOptions::default()
+        };
+        let open =
+            |fs: &SimFs| CursorJournal::open(Arc::new(fs.clone()), cursors::STORE, options.clone());
+        let (journal, _) = open(&fs).unwrap();
+        let key = CursorKey { subscription: 3, shard: 0 };
+        journal.stage(key, &CursorChange::Replace(Cursor::new(5))).unwrap();
+        journal.commit(journal.last()).unwrap();
+        for sequence in 0..4 {
+            let settled = [6 + 3 * sequence].into_iter().collect();
+            let delta = CursorDelta { settled, ..Default::default() };
+            let staged = journal.stage(key, &CursorChange::Advance(delta)).unwrap();
+            journal.write(staged).unwrap();
+        }
+        fs.power_cut();
+        let fs = fs.restart();
+        let (journal, _) = open(&fs)
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}\n{}", fs.trace().join("\n")));
+        assert_eq!(journal.cursor(key).map(|cursor| cursor.floor()), Some(5), "seed {seed}");
+    }
+}
+
 #[test]
 fn a_real_directory_keeps_cursors() {
     let dir = tempfile::tempdir().unwrap();

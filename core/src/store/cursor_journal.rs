@@ -25,6 +25,7 @@ use super::cursor_file::{
 };
 use super::error::is_full;
 use super::sabotage::sabotaged;
+use super::sector::write_to_boundary;
 use crate::fs::{Fs, FsFile, OpenHow, read_full_at, write_all_at};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
@@ -242,6 +243,9 @@ enum Goal {
 enum Failure {
     Retryable(JournalError),
     Poison(String),
+    /// It stopped inside a sector. If it went on there, a torn sector could look like a damaged one
+    /// (see `sector`); so the file ends there, and the cursors go into another.
+    Cut,
 }
 
 impl CursorJournal {
@@ -279,6 +283,7 @@ impl CursorJournal {
         let writer = file.map_err(|failure| match failure {
             Failure::Retryable(error) => error,
             Failure::Poison(why) => JournalError::Poisoned(why.into()),
+            Failure::Cut => io::Error::from(io::ErrorKind::WriteZero).into(),
         })?;
         for name in names {
             // Damage is kept, and what is not ours is not touched.
@@ -383,11 +388,20 @@ impl CursorJournal {
     pub fn mark(&self) -> Result<(), JournalError> {
         let last = self.lock().last;
         self.reach(last, Goal::Durable)?;
-        let (state, mut writer) = self.take_writer()?;
-        drop(state);
-        Turn::run(self, || {
-            let outcome = if writer.is_broken { Ok(()) } else { writer.mark() };
-            self.give_back(writer, outcome)
+        let mark = |writer: &mut Writer| if writer.is_broken { Ok(()) } else { writer.mark() };
+        let mut writer = self.take_writer()?;
+        let is_cut = Turn::run(self, || match mark(&mut writer) {
+            Err(Failure::Cut) => self.renew(writer).map(|()| true),
+            outcome => self.give_back(writer, outcome).map(|()| false),
+        })?;
+        if !is_cut {
+            return Ok(());
+        }
+        let mut writer = self.take_writer()?;
+        Turn::run(self, || match mark(&mut writer) {
+            // All is durable, and that is not marked.
+            Err(Failure::Cut) => self.give_back(writer, Ok(())),
+            outcome => self.give_back(writer, outcome),
         })
     }
 
@@ -477,6 +491,9 @@ impl CursorJournal {
         let bytes = self.options.snapshot_bytes.max(writer.header.snapshot_end);
         let is_due = writer.changes >= changes || writer.bytes >= bytes;
         drop(state);
+        if matches!(outcome, Err(Failure::Cut)) {
+            return self.renew(writer);
+        }
         if outcome.is_err() || !is_due {
             return self.give_back(writer, outcome);
         }
@@ -519,12 +536,12 @@ impl CursorJournal {
         }
     }
 
-    fn take_writer(&self) -> Result<(MutexGuard<'_, State>, Writer), JournalError> {
+    fn take_writer(&self) -> Result<Writer, JournalError> {
         let mut state = self.lock();
         loop {
             state.check()?;
             if let Some(writer) = state.writer.take() {
-                return Ok((state, writer));
+                return Ok(writer);
             }
             state = self.changed.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
@@ -543,6 +560,7 @@ impl CursorJournal {
                 }
                 Err(JournalError::Poisoned(why))
             }
+            Err(Failure::Cut) => Err(io::Error::from(io::ErrorKind::WriteZero).into()),
         };
         drop(state);
         self.changed.notify_all();
@@ -636,11 +654,21 @@ impl Writer {
     }
 
     fn write(&mut self, batch: &[u8], at: u64) -> Result<(), Failure> {
-        match write_all_at(&*self.file, &mut [IoSlice::new(batch)], at) {
-            Ok(()) => {
+        let bufs = &mut [IoSlice::new(batch)];
+        let written = if sabotaged("cursor_whole_sectors") {
+            write_all_at(&*self.file, bufs, at).map(|()| batch.len())
+        } else {
+            write_to_boundary(&*self.file, bufs, at, batch.len())
+        };
+        match written {
+            Ok(written) if written == batch.len() => {
                 self.end = at + batch.len() as u64;
                 self.number += 1;
                 Ok(())
+            }
+            Ok(_) => {
+                self.is_broken = true;
+                Err(Failure::Cut)
             }
             Err(error) => {
                 self.is_broken = true;

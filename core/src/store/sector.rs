@@ -54,7 +54,7 @@ pub(crate) fn write_sectors_at(
 }
 
 /// Writes until a call stops elsewhere than between two sectors, and says how many bytes that were.
-fn write_to_boundary(
+pub(super) fn write_to_boundary(
     file: &dyn FsFile,
     bufs: &[IoSlice<'_>],
     at: u64,
