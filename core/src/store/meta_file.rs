@@ -57,21 +57,26 @@ struct State {
     is_dirty: bool,
     /// A sync failed, or wrote a slot in part: nobody knows what is on the disk.
     sync_failed: bool,
+    /// Of redb's file, as redb has set it: redb asks also when a commit is durable already, and
+    /// nothing may fail then.
+    len: u64,
 }
 
 impl MetaFile {
     /// A file that is empty.
     pub(super) fn create(file: Box<dyn FsFile>) -> Self {
-        Self::with(file, 0, 0, Box::new([0; PAGE as usize]))
+        Self::with(file, 0, 0, 0, Box::new([0; PAGE as usize]))
     }
 
     fn with(
         file: Box<dyn FsFile>,
+        len: u64,
         generation: u64,
         acknowledged: u64,
         header: Box<[u8; PAGE as usize]>,
     ) -> Self {
-        let state = State { generation, acknowledged, header, is_dirty: false, sync_failed: false };
+        let (is_dirty, sync_failed) = (false, false);
+        let state = State { generation, acknowledged, header, is_dirty, sync_failed, len };
         Self { file: file.into(), state: Arc::new(Mutex::new(state)) }
     }
 
@@ -87,8 +92,9 @@ impl MetaFile {
                 (slot, _) => newest = slot,
             }
         }
+        let len = file.len()?.saturating_sub(PAGE);
         Ok(newest.map(|(generation, acknowledged, header)| {
-            Self::with(file, generation, acknowledged, header)
+            Self::with(file, len, generation, acknowledged, header)
         }))
     }
 
@@ -178,7 +184,7 @@ fn decode(bytes: &[u8; SLOT]) -> Result<Slot, SlotError> {
 
 impl redb::StorageBackend for MetaFile {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.file.len()?.saturating_sub(PAGE))
+        Ok(self.lock().len)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -198,9 +204,20 @@ impl redb::StorageBackend for MetaFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let (now, then) = (self.file.len()?, len + PAGE);
-        // So that a full disk is found here, not at a sync.
-        if then > now { self.file.allocate(now, then - now) } else { self.file.set_len(then) }
+        let then = len + PAGE;
+        if len <= self.lock().len {
+            // redb does this when a commit is durable already, which must not be told as one that
+            // failed. A crash can leave the file as long as this does.
+            if let Err(error) = self.file.set_len(then) {
+                tracing::warn!(target: "slipring", %error, "the metadata takes more room than it needs");
+            }
+        } else {
+            let now = self.file.len()?;
+            // So that a full disk is found here, not at a sync.
+            if then > now { self.file.allocate(now, then - now) } else { self.file.set_len(then) }?;
+        }
+        self.lock().len = len;
+        Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
