@@ -330,7 +330,11 @@ impl Run {
                 15 => self.retain(store, shard)?,
                 16 => {
                     self.clock.advance(Duration::from_secs(self.rng.u64(0..40_000)));
-                    store.maintain().is_ok()
+                    let outcome = store.maintain();
+                    if let Err(StoreError::Poisoned(_)) = outcome {
+                        self.failed();
+                    }
+                    outcome.is_ok()
                 }
                 17 if self.ruined => true,
                 17 => {
