@@ -21,7 +21,7 @@ use crate::message::{Context, NewMessage};
 use crate::metrics::{Metrics, ShardMetrics, Source, SubscriptionMetrics, TopicMetrics};
 use crate::origin::{Memory, Origin};
 use crate::pin;
-use crate::publisher::{Engine, Topic};
+use crate::publisher::{Engine, Topic, TopicEntry};
 use crate::receipt::{BatchError, BatchReceipt, Receipt};
 use crate::registry::{CloseReport, Known, Registry, Settings};
 use crate::shard::{Routes, Shard};
@@ -360,14 +360,19 @@ impl Broker {
         Ok(source.read(self.inner.engine.clock.unix_us()))
     }
 
+    /// Figures of the topic `name`. Does not gather those of others.
+    ///
+    /// # Errors
+    /// [`ConfigError::UnknownTopic`]; [`ConfigError::Unavailable`] from inside a filter function, and
+    /// in the child of a fork.
+    pub fn topic_metrics_of(&self, name: &str) -> Result<TopicMetrics, ConfigError> {
+        self.inner.engine.check()?;
+        self.inner.find_topic(name).map(|entry| figures_of(&entry)).ok_or(ConfigError::UnknownTopic)
+    }
+
     fn topic_metrics(&self) -> Vec<TopicMetrics> {
         let topics = self.inner.topics.read().unwrap_or_else(PoisonError::into_inner);
-        let topics = topics.values().map(|entry| TopicMetrics {
-            name: entry.name.to_string(),
-            published: entry.partitions.iter().map(|p| p.next_offset.get()).sum(),
-            duplicates: entry.partitions.iter().map(|p| p.duplicates.get()).sum(),
-        });
-        topics.collect()
+        topics.values().map(|entry| figures_of(entry)).collect()
     }
 
     /// Not called with the topics' lock held: whoever creates a topic takes the two locks in the
@@ -434,6 +439,14 @@ impl fmt::Debug for Broker {
             .field("shards", &self.inner.engine.shards.len())
             .field("closed", &self.inner.engine.is_closed())
             .finish_non_exhaustive()
+    }
+}
+
+fn figures_of(entry: &TopicEntry) -> TopicMetrics {
+    TopicMetrics {
+        name: entry.name.to_string(),
+        published: entry.partitions.iter().map(|p| p.next_offset.get()).sum(),
+        duplicates: entry.partitions.iter().map(|p| p.duplicates.get()).sum(),
     }
 }
 

@@ -14,6 +14,7 @@ use crate::inbox::{Inbox, InboxState};
 use crate::interest::is_inside_filter;
 use crate::lane::Lane;
 use crate::message::{self, Context, Layout, NewMessage};
+use crate::message_id::MessageId;
 use crate::receipt::{BatchError, BatchReceipt, Receipt};
 use crate::sequencer::SequencerThread;
 use crate::shard::{Appended, Core, Outcome, Partition, Shard, Stop, Waits};
@@ -326,12 +327,39 @@ impl Topic {
         &self,
         message: impl Into<NewMessage<'m>>,
     ) -> Result<Receipt, PublishError> {
-        let message = message.into();
-        let receipt = self.publish_one(&message, || Patience::Until(Limit::NONE))?;
+        self.publish_synced(&message.into(), Limit::NONE)
+    }
+
+    /// The same, for bindings, with the limits of [`publish_while`](Self::publish_while).
+    ///
+    /// # Errors
+    /// As that.
+    #[doc(hidden)]
+    pub fn publish_sync_while<'m>(
+        &self,
+        message: impl Into<NewMessage<'m>>,
+        timeout: Option<Duration>,
+        go_on: &dyn Fn() -> bool,
+    ) -> Result<Receipt, PublishError> {
+        self.publish_synced(&message.into(), self.limit(timeout, go_on))
+    }
+
+    fn publish_synced(
+        &self,
+        message: &NewMessage<'_>,
+        limit: Limit<'_>,
+    ) -> Result<Receipt, PublishError> {
+        let receipt = self.publish_one(message, || Patience::Until(limit))?;
         if receipt.durable || self.engine.store.is_none() {
             return Ok(receipt);
         }
         Ok(Receipt { durable: self.engine.sync(self.shard_of(&receipt))?, ..receipt })
+    }
+
+    /// [`Receipt::id`], for bindings whose receipts do not know it.
+    #[doc(hidden)]
+    pub fn id_at(&self, partition: u32, offset: u64) -> MessageId<'static> {
+        MessageId::derived(self.engine.context.store, partition, offset)
     }
 
     /// Publishes messages in order. One call costs little more than one publish, whatever the

@@ -725,6 +725,7 @@ fn the_broker_refuses_calls_from_inside_a_filter() {
             assert_eq!(inside.delete_topic("b").unwrap_err(), no);
             assert_eq!(inside.describe_topic("b").unwrap_err(), no);
             assert_eq!(inside.subscription_metrics_of(1).unwrap_err(), no);
+            assert_eq!(inside.topic_metrics_of("b").unwrap_err(), no);
             let mut other = other.lock().unwrap();
             let no = RecvError::InsideFilter;
             assert_eq!(other.recv().unwrap_err(), no);

@@ -293,6 +293,10 @@ fn figures_are_exact_at_rest_after_subscribers_came_and_went_under_load() {
             alone.oldest_age_us = figures.oldest_age_us;
             assert_eq!(&alone, figures);
         }
+        for figures in &metrics.topics {
+            assert_eq!(&broker.topic_metrics_of(&figures.name).unwrap(), figures);
+        }
+        assert_eq!(broker.topic_metrics_of("none"), Err(ConfigError::UnknownTopic));
         let mut sought =
             broker.subscription("none").delivery(DeliveryMode::AtLeastOnce).open().unwrap();
         sought.seek(Start::Earliest).unwrap();
