@@ -449,6 +449,11 @@ typedef struct slipring_acker slipring_acker;
 // with `slipring_broker_free`.
 typedef struct slipring_broker slipring_broker;
 
+// Knows the last messages again by their ids: for consumers that get messages at least once and want
+// to act on each but once. 25 bytes or so a message; every call is O(1). One call at a time may use
+// it, and another gets EBUSY. Free it with `slipring_deduplicator_free`.
+typedef struct slipring_deduplicator slipring_deduplicator;
+
 // A subscription whose messages go to a handler. Usable from all threads at once; it ends once,
 // with `slipring_handler_subscription_free` or `slipring_handler_subscription_detach`.
 typedef struct slipring_handler_subscription slipring_handler_subscription;
@@ -728,6 +733,10 @@ typedef struct slipring_close_report {
     // 1 if the directory could not be closed in order. What was acknowledged is on the disk as far as
     // the receipts said; what was settled last may be delivered again.
     uint32_t store_failed;
+    // Messages that were delivered and are not settled: failed and waiting for another attempt, or
+    // not acknowledged yet. What has been received can still be acknowledged, but in a directory:
+    // there it is delivered again when that is opened again.
+    uint64_t unsettled;
 } slipring_close_report;
 
 // A partition of a topic. It will not grow.
@@ -739,6 +748,19 @@ typedef struct slipring_partition {
     // The shard that it lives on.
     uint32_t shard;
 } slipring_partition;
+
+// Settings of a topic. It may grow: say its size.
+typedef struct slipring_topic_config {
+    // How long its messages are kept in the directory; SLIPRING_FOREVER for ever.
+    uint64_t retention_ns;
+    // How many bytes of them are kept; 0 for any number.
+    uint64_t retention_bytes;
+    // For how long an id that was published counts: see `slipring_broker_set_dedup_window`. 0 if none
+    // does.
+    uint64_t dedup_window_ns;
+    // How many such ids do at most; 0 for any number.
+    uint64_t dedup_ids;
+} slipring_topic_config;
 
 // What became of a published message. It will not grow.
 typedef struct slipring_receipt {
@@ -937,6 +959,36 @@ typedef struct slipring_metrics {
     uint64_t unsynced;
 } slipring_metrics;
 
+// Figures of a shard. It may grow: say its size.
+typedef struct slipring_shard_metrics {
+    // Messages published to it.
+    uint64_t published;
+    // Messages that are retained, and can be replayed.
+    uint64_t retained;
+    // Bytes that hold them.
+    uint64_t retained_bytes;
+    // Messages that have expired from memory.
+    uint64_t expired;
+    // Bytes of the index from sequence to message.
+    uint64_t index_bytes;
+    // Bytes of messages in the directory, without room that is reserved there. Like those that
+    // follow, 0 in memory.
+    uint64_t stored_bytes;
+    // Messages in the directory.
+    uint64_t stored;
+    // Messages that a power cut would take now: published, and not synced.
+    uint64_t unsynced;
+} slipring_shard_metrics;
+
+// Figures of a topic. It may grow: say its size.
+typedef struct slipring_topic_metrics {
+    // Messages published to it.
+    uint64_t published;
+    // Messages that were not stored because they were published before, within its dedup window,
+    // counted since the broker began. They are not among `published`.
+    uint64_t duplicates;
+} slipring_topic_metrics;
+
 // Figures of a subscription. It may grow: say its size. At rest, `matched + replayed = delivered +
 // dropped_newest + dropped_oldest + dropped_timeout + expired + discarded + queued`.
 typedef struct slipring_subscription_metrics {
@@ -980,6 +1032,10 @@ typedef struct slipring_subscription_metrics {
     uint64_t dead_lettered;
     // Messages that expired from memory after they were delivered, and before they were settled.
     uint64_t expired_unsettled;
+    // Messages that the handler panicked on, if it was written in Rust.
+    uint64_t handler_panics;
+    // Messages that the filter function panicked on, if it was written in Rust.
+    uint64_t filter_panics;
 } slipring_subscription_metrics;
 
 #ifdef __cplusplus
@@ -1013,6 +1069,10 @@ void slipring_test_clock_free(struct slipring_test_clock **clock);
 // ESTORE. Does not wait in memory; in a directory it recovers what a crash has left.
 slipring_status slipring_broker_open(const struct slipring_broker_options *options,
                                      struct slipring_broker **broker);
+
+// 1 if the broker has a directory, so that publishing may wait for the disk; 0 if not, or if `broker`
+// is NULL. Does not wait.
+int32_t slipring_broker_is_durable(const struct slipring_broker *broker);
 
 // Makes everything that has been published and settled survive a power cut. In memory it does
 // nothing. Errors: EINVAL, ESTORE, EFULL, EFILTERING, EFORKED. Waits for the disk.
@@ -1102,6 +1162,14 @@ slipring_status slipring_broker_describe_topic(const struct slipring_broker *bro
                                                size_t partitions_len,
                                                size_t *count);
 
+// The settings of the topic `name`. `config_size` is `sizeof *config`; more than this library knows is
+// EINVAL. Errors: EINVAL, EUTF8, ENOTOPIC, EFILTERING, EFORKED. Does not wait.
+slipring_status slipring_broker_topic_config(const struct slipring_broker *broker,
+                                             const char *name,
+                                             size_t name_len,
+                                             struct slipring_topic_config *config,
+                                             size_t config_size);
+
 // Publishes one message of bytes alone to the topic `name`. Publishers that stay hold on to a
 // topic instead of looking it up every time. Errors and waiting: as `slipring_broker_topic` and
 // `slipring_topic_publish`.
@@ -1144,6 +1212,12 @@ slipring_status slipring_topic_publish_timeout(const struct slipring_topic *topi
                                                uint64_t timeout_ns,
                                                struct slipring_receipt *receipt);
 
+// The same, waiting until the message survives a power cut, whatever `slipring_broker_options.sync`
+// says. In memory that is at once, and the receipt says that it does not.
+slipring_status slipring_topic_publish_sync(const struct slipring_topic *topic,
+                                            const struct slipring_new_message *message,
+                                            struct slipring_receipt *receipt);
+
 // Publishes an array of messages in order, in one call. All of them are checked before the first
 // is published. Waits as `slipring_topic_publish` does.
 //
@@ -1160,6 +1234,28 @@ slipring_status slipring_topic_try_publish_batch(const struct slipring_topic *to
                                                  const struct slipring_new_message *messages,
                                                  size_t messages_len,
                                                  struct slipring_batch_receipt *receipt);
+
+// The same, waiting for at most `timeout_ns` for subscriptions that block, for each message: TIMEOUT
+// if there still was no room.
+slipring_status slipring_topic_publish_batch_timeout(const struct slipring_topic *topic,
+                                                     const struct slipring_new_message *messages,
+                                                     size_t messages_len,
+                                                     uint64_t timeout_ns,
+                                                     struct slipring_batch_receipt *receipt);
+
+// 1 if the topic's messages go into a directory, so that publishing may wait for the disk; 0 if not,
+// or if `topic` is NULL. Does not wait.
+int32_t slipring_topic_is_durable(const struct slipring_topic *topic);
+
+// Copies the id of the topic's message at `offset` of `partition`, as its receipt has them, to
+// `buffer`, ending in NUL, and returns its length without the NUL, which may be more than fits: a
+// UUID made of that place, of 36 characters. A message that was given an id of its own has that one
+// instead. 0 if `topic` is NULL. Does not wait.
+size_t slipring_topic_message_id(const struct slipring_topic *topic,
+                                 uint32_t partition,
+                                 uint64_t offset,
+                                 char *buffer,
+                                 size_t buffer_len);
 
 // Frees the handle and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.
 void slipring_topic_free(struct slipring_topic **topic);
@@ -1206,6 +1302,12 @@ slipring_status slipring_topic_loan(const struct slipring_topic *topic,
 // be committed again or aborted. Otherwise it is freed, as after a success.
 slipring_status slipring_loan_commit(struct slipring_loan **loan, struct slipring_receipt *receipt);
 
+// The same, waiting for at most `timeout_ns` for subscriptions that block: TIMEOUT if there still was
+// no room, and the loan stays as it was.
+slipring_status slipring_loan_commit_timeout(struct slipring_loan **loan,
+                                             uint64_t timeout_ns,
+                                             struct slipring_receipt *receipt);
+
 // Gives the space back, publishes nothing and sets the pointer to NULL. NULL, or a pointer to
 // NULL, is no error.
 void slipring_loan_abort(struct slipring_loan **loan);
@@ -1232,6 +1334,11 @@ void slipring_subscription_free(struct slipring_subscription **subscription);
 // while another call is using the handle. Does not wait.
 uint64_t slipring_subscription_id(const struct slipring_subscription *subscription);
 
+// The subscription's name, which lives as long as the handle; `data` is NULL if it has none. May be
+// called while another call is using the handle. Errors: EINVAL. Does not wait.
+slipring_status slipring_subscription_name(const struct slipring_subscription *subscription,
+                                           struct slipring_text_view *name);
+
 // How many messages were lost at the last SLIPRING_LAGGED that this subscription has returned; 0
 // if `subscription` is NULL. May be called while another call is using the handle. Does not wait.
 uint64_t slipring_subscription_lost(const struct slipring_subscription *subscription);
@@ -1241,6 +1348,12 @@ uint64_t slipring_subscription_lost(const struct slipring_subscription *subscrip
 // EBUSY. Does not wait.
 slipring_status slipring_subscription_queued(struct slipring_subscription *subscription,
                                              uint64_t *queued);
+
+// Sets `*is_due` to 1 if a message that was received before is due to be received again. Then the next
+// call that receives may have to give up on it, and so to wait a little (100 ms at most) where
+// somebody who subscribes to dead letters blocks. Errors: EINVAL, EBUSY. Does not wait.
+slipring_status slipring_subscription_is_due(struct slipring_subscription *subscription,
+                                             int32_t *is_due);
 
 // Receives the next message, waiting for it as the subscription's wait strategy has it. It is
 // valid until the next call that receives, polls or waits on the subscription, or frees it.
@@ -1360,6 +1473,28 @@ slipring_status slipring_kept_message(const struct slipring_kept *kept,
 
 // Frees a kept message and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.
 void slipring_kept_free(struct slipring_kept **kept);
+
+// Knows no message yet, and from now on the last `capacity` ones, at least one. Errors: EINVAL. Does
+// not wait.
+slipring_status slipring_deduplicator_new(size_t capacity,
+                                          struct slipring_deduplicator **deduplicator);
+
+// Sets `*is_new` to 1 if the message is none of those it knows, and to 0 if it is; it knows it from
+// now on. To be asked before acting; a message that could not be acted on is to be forgotten, so that
+// it is new when it comes again. Errors: EINVAL, EBUSY. Does not wait.
+slipring_status slipring_deduplicator_is_new(struct slipring_deduplicator *deduplicator,
+                                             const struct slipring_message *message,
+                                             int32_t *is_new);
+
+// Forgets the message, so that it is new again. Errors: EINVAL, EBUSY. Does not wait.
+slipring_status slipring_deduplicator_forget(struct slipring_deduplicator *deduplicator,
+                                             const struct slipring_message *message);
+
+// How many messages it knows. Errors: EINVAL, EBUSY. Does not wait.
+slipring_status slipring_deduplicator_len(struct slipring_deduplicator *deduplicator, size_t *len);
+
+// Frees it and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.
+void slipring_deduplicator_free(struct slipring_deduplicator **deduplicator);
 
 // Acknowledges an array of messages, or one, in one call: their subscription does not get them
 // again. For messages that were received, and those that were kept, from any thread; what a handler
@@ -1569,6 +1704,13 @@ slipring_status slipring_broker_dead_letters(const struct slipring_broker *broke
                                              size_t most,
                                              struct slipring_letters **letters);
 
+// How many dead letters `topic` has. Reads through the logs of the topic's shards. Errors: EINVAL,
+// EUTF8, EFILTERING, EFORKED. Does not wait.
+slipring_status slipring_broker_dead_letters_count(const struct slipring_broker *broker,
+                                                   const char *topic,
+                                                   size_t topic_len,
+                                                   uint64_t *count);
+
 // The letters: sets `*messages` to an array of `*count` of them, which lives as long as the handle.
 // Errors: EINVAL. Does not wait.
 slipring_status slipring_letters_get(const struct slipring_letters *letters,
@@ -1623,6 +1765,30 @@ slipring_status slipring_broker_purge_dead_letters(const struct slipring_broker 
 slipring_status slipring_broker_metrics(const struct slipring_broker *broker,
                                         struct slipring_metrics *metrics,
                                         size_t metrics_size);
+
+// Figures of the shard with the number `shard`, from 0; there are `slipring_metrics.shards`.
+// `metrics_size` is `sizeof *metrics`. Errors: EINVAL, ERANGE (there is none of this number). Does not
+// wait.
+slipring_status slipring_broker_shard_metrics(const struct slipring_broker *broker,
+                                              uint32_t shard,
+                                              struct slipring_shard_metrics *metrics,
+                                              size_t metrics_size);
+
+// Figures of the topic `name`. `metrics_size` is `sizeof *metrics`. Errors: EINVAL, EUTF8, ENOTOPIC,
+// EFILTERING, EFORKED. Does not wait.
+slipring_status slipring_broker_topic_metrics(const struct slipring_broker *broker,
+                                              const char *name,
+                                              size_t name_len,
+                                              struct slipring_topic_metrics *metrics,
+                                              size_t metrics_size);
+
+// The numbers of all subscriptions, in the order in which they were made: writes up to `ids_len` of
+// them to `ids`, which may be NULL if that is 0, and how many there are to `count`, which may be NULL.
+// Errors: EINVAL, EFILTERING, EFORKED. Does not wait.
+slipring_status slipring_broker_subscription_ids(const struct slipring_broker *broker,
+                                                 uint64_t *ids,
+                                                 size_t ids_len,
+                                                 size_t *count);
 
 // Figures of the subscription with the number `id`. Errors: EINVAL, ENOSUBSCRIPTION, EFILTERING,
 // EFORKED. Does not wait.

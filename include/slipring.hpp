@@ -26,8 +26,8 @@
 // Broker::dead_letters. A subscription with a name lives as long as the broker, or its directory,
 // and its consumers come and go.
 //
-// OWNERS are Broker, Topic, Subscription, HandlerSubscription, OwnedMessage, Letters, Acker, Loan
-// and Ticket. They move and are not copied; one that was moved from is only to be assigned to or
+// OWNERS are Broker, Topic, Subscription, HandlerSubscription, OwnedMessage, Letters, Acker, Loan,
+// Ticket and Deduplicator. They move and are not copied; one that was moved from is only to be assigned to or
 // destroyed. They may be destroyed in any order: a subscription outlives its broker, and then
 // receives what is queued.
 //
@@ -317,7 +317,10 @@ using Receipt = slipring_receipt;            // What became of a published messa
 using BatchReceipt = slipring_batch_receipt; // What became of a batch.
 using CloseReport = slipring_close_report;   // What closing left.
 using Partition = slipring_partition;        // A partition of a topic.
+using TopicConfig = slipring_topic_config;   // Settings of a topic.
 using Metrics = slipring_metrics;            // Figures of a broker.
+using ShardMetrics = slipring_shard_metrics; // Figures of a shard.
+using TopicMetrics = slipring_topic_metrics; // Figures of a topic.
 using SubscriptionMetrics = slipring_subscription_metrics; // Figures of a subscription.
 
 // Times. `forever` is no limit; what is negative is no time at all.
@@ -1292,14 +1295,27 @@ class Loan {
     Returns<Receipt> commit() {
         Receipt receipt = {};
         const slipring_status status = slipring_loan_commit(handle_.out(), &receipt);
-        if (handle_.get() == nullptr) {
-            payload_ = Span<std::uint8_t>();
-        }
+        forget();
         return detail::give<Receipt>(status, [&] { return receipt; });
+    }
+
+    // The same, waiting at most so long for subscriptions that block: nothing if there still was no
+    // room, and the loan stays as it was.
+    Returns<std::optional<Receipt>> commit_for(Nanoseconds timeout) {
+        Receipt receipt = {};
+        const slipring_status status =
+            slipring_loan_commit_timeout(handle_.out(), detail::ns(timeout), &receipt);
+        forget();
+        return detail::give_unless<Receipt>(SLIPRING_TIMEOUT, status, [&] { return receipt; });
     }
 
   private:
     friend class Topic;
+    // What is used up has no payload.
+    void forget() noexcept {
+        if (handle_.get() == nullptr)
+            payload_ = Span<std::uint8_t>();
+    }
     Loan(slipring_loan *raw, std::uint8_t *payload, std::size_t size) noexcept
         : handle_(raw), payload_(payload, size) {}
     detail::Handle<slipring_loan, slipring_loan_abort> handle_;
@@ -1375,6 +1391,15 @@ class Topic {
         });
     }
 
+    // Publishes a message and waits until it survives a power cut, whatever BrokerOptions::sync says.
+    // In memory that is at once, and the receipt says that it does not. Errors and waiting: as
+    // `publish`.
+    Returns<Receipt> publish_sync(const NewMessage &message) const {
+        return detail::fetch<Receipt>([&](Receipt *receipt) {
+            return slipring_topic_publish_sync(handle_.get(), &message.raw(), receipt);
+        });
+    }
+
     // Publishes messages in order, in one call. All of them are checked before the first is
     // published. Waits as `publish` does. After an error `partial` says how many were published,
     // always the first ones.
@@ -1387,6 +1412,29 @@ class Topic {
     Returns<BatchReceipt> try_publish_batch(Span<const NewMessage> messages,
                                             BatchReceipt *partial = nullptr) const {
         return batch(&slipring_topic_try_publish_batch, messages, partial);
+    }
+
+    // The same, waiting for each message at most so long for subscriptions that block: `published`
+    // is less than was given where there still was no room.
+    Returns<BatchReceipt> publish_batch_for(Nanoseconds timeout, Span<const NewMessage> messages,
+                                            BatchReceipt *partial = nullptr) const {
+        const auto call = [timeout](const slipring_topic *topic, const slipring_new_message *all,
+                                    std::size_t count, BatchReceipt *receipt) {
+            return slipring_topic_publish_batch_timeout(topic, all, count, detail::ns(timeout),
+                                                        receipt);
+        };
+        return batch(call, messages, partial);
+    }
+
+    // Whether the messages go into a directory: then publishing may wait for the disk.
+    bool is_durable() const noexcept { return slipring_topic_is_durable(handle_.get()) != 0; }
+
+    // The id of the message that this receipt of the topic is for: a UUID made of its place. A
+    // message that was given an id of its own has that one instead.
+    std::string message_id(const Receipt &receipt) const {
+        char id[64];
+        return std::string(id, slipring_topic_message_id(handle_.get(), receipt.partition,
+                                                         receipt.offset, id, sizeof id));
     }
 
     // Space for a payload of `size` bytes, to be written in place and then committed. `head` has
@@ -1412,14 +1460,16 @@ class Topic {
     friend class Broker;
     explicit Topic(slipring_topic *raw) noexcept : handle_(raw) {}
 
-    Returns<BatchReceipt> batch(decltype(&slipring_topic_publish_batch) call,
-                                Span<const NewMessage> messages, BatchReceipt *partial) const {
+    template <class F>
+    Returns<BatchReceipt> batch(F &&call, Span<const NewMessage> messages,
+                                BatchReceipt *partial) const {
         BatchReceipt receipt = {};
         auto *raw = reinterpret_cast<const slipring_new_message *>(messages.data());
         slipring_status status = call(handle_.get(), raw, messages.size(), &receipt);
         if (partial != nullptr)
             *partial = receipt;
-        return detail::give<BatchReceipt>(status == SLIPRING_WOULD_BLOCK ? SLIPRING_OK : status,
+        const bool is_short = status == SLIPRING_WOULD_BLOCK || status == SLIPRING_TIMEOUT;
+        return detail::give<BatchReceipt>(is_short ? SLIPRING_OK : status,
                                           [&] { return receipt; });
     }
 
@@ -1608,6 +1658,44 @@ class Idle {
     detail::Handle<slipring_idle, slipring_idle_free> handle_;
 };
 
+// Knows the last messages again by their ids: for consumers that get messages at least once and want
+// to act on each but once. 25 bytes or so a message.
+//
+//     slipring::Deduplicator seen(100000);
+//     for (const auto &message : subscription)
+//         if (seen.is_new(message))
+//             act_on(message);
+class Deduplicator {
+  public:
+    // Knows the last `capacity` messages, at least one.
+    explicit Deduplicator(std::size_t capacity) noexcept {
+        slipring_deduplicator_new(capacity, handle_.out());
+    }
+
+    // Whether the message is none of those it knows. It knows it from now on. To be asked before
+    // acting; a message that could not be acted on is to be forgotten.
+    bool is_new(const Message &message) noexcept {
+        std::int32_t is_new = 1;
+        slipring_deduplicator_is_new(handle_.get(), &message.raw(), &is_new);
+        return is_new != 0;
+    }
+
+    // Forgets the message, so that it is new again.
+    void forget(const Message &message) noexcept {
+        slipring_deduplicator_forget(handle_.get(), &message.raw());
+    }
+
+    // How many messages it knows.
+    std::size_t size() noexcept {
+        std::size_t len = 0;
+        slipring_deduplicator_len(handle_.get(), &len);
+        return len;
+    }
+
+  private:
+    detail::Handle<slipring_deduplicator, slipring_deduplicator_free> handle_;
+};
+
 #ifdef SLIPRING_COROUTINES
 
 // A coroutine that waits for a message.
@@ -1706,12 +1794,30 @@ class Subscription {
     // Number of the subscription, unique in the broker.
     std::uint64_t id() const noexcept { return slipring_subscription_id(handle_.get()); }
 
+    // Its name, if it has one.
+    std::optional<std::string_view> name() const noexcept {
+        slipring_text_view name = {nullptr, 0};
+        slipring_subscription_name(handle_.get(), &name);
+        if (name.data == nullptr)
+            return std::nullopt;
+        return detail::text(name);
+    }
+
     // Messages queued and not received. What was published before the subscription began, or
     // before it last sought, may not be counted yet.
     Returns<std::uint64_t> queued() {
         return detail::fetch<std::uint64_t>([&](std::uint64_t *queued) {
             return slipring_subscription_queued(handle_.get(), queued);
         });
+    }
+
+    // Whether a message that was received before is due to be received again. Then the next call
+    // that receives may have to give up on it, and so to wait a little (100 ms at most) where
+    // somebody who subscribes to dead letters blocks. Errors: busy.
+    Returns<bool> is_due() {
+        std::int32_t is_due = 0;
+        const slipring_status status = slipring_subscription_is_due(handle_.get(), &is_due);
+        return detail::give<bool>(status, [&] { return is_due != 0; });
     }
 
     // How many messages were lost in all, as far as this has come.
@@ -2195,6 +2301,14 @@ class DeadLetters {
                                                  [&] { return OwnedMessage(letter); });
     }
 
+    // How many letters there are.
+    Returns<std::uint64_t> count() const {
+        return detail::fetch<std::uint64_t>([&](std::uint64_t *count) {
+            return slipring_broker_dead_letters_count(broker_, topic_.data(), topic_.size(),
+                                                      count);
+        });
+    }
+
     // Publishes a letter to the topic that its message was from, as it was, and takes it out of the
     // list. False if it is not there any more.
     Returns<bool> redrive(const Message &letter) const {
@@ -2287,6 +2401,9 @@ class Broker {
         return report;
     }
 
+    // Whether it has a directory: then publishing may wait for the disk.
+    bool is_durable() const noexcept { return slipring_broker_is_durable(handle_.get()) != 0; }
+
     // Makes everything that has been published and settled survive a power cut. In memory it does
     // nothing. Errors: store, full, inside_filter, forked.
     Returns<void> flush() const {
@@ -2357,6 +2474,14 @@ class Broker {
                                                     partitions.data(), partitions.size(), &count);
         } while (status == SLIPRING_OK && count > partitions.size());
         return detail::give<std::vector<Partition>>(status, [&] { return std::move(partitions); });
+    }
+
+    // The settings of the topic `name`. Errors: not_utf8, no_such_topic, inside_filter, forked.
+    Returns<TopicConfig> topic_config(std::string_view name) const {
+        return detail::fetch<TopicConfig>([&](TopicConfig *config) {
+            return slipring_broker_topic_config(handle_.get(), name.data(), name.size(), config,
+                                                sizeof *config);
+        });
     }
 
     // Publishes one message to the topic `name`. Publishers that stay hold on to a Topic. Errors
@@ -2487,6 +2612,38 @@ class Broker {
         Metrics metrics = {};
         slipring_broker_metrics(handle_.get(), &metrics, sizeof metrics);
         return metrics;
+    }
+
+    // Figures of a shard, of which there are Metrics::shards. Errors: out_of_range.
+    Returns<ShardMetrics> shard_metrics(std::uint32_t shard) const {
+        return detail::fetch<ShardMetrics>([&](ShardMetrics *metrics) {
+            return slipring_broker_shard_metrics(handle_.get(), shard, metrics, sizeof *metrics);
+        });
+    }
+
+    // Figures of the topic `name`. Errors: not_utf8, no_such_topic, inside_filter, forked.
+    Returns<TopicMetrics> topic_metrics(std::string_view name) const {
+        return detail::fetch<TopicMetrics>([&](TopicMetrics *metrics) {
+            return slipring_broker_topic_metrics(handle_.get(), name.data(), name.size(), metrics,
+                                                 sizeof *metrics);
+        });
+    }
+
+    // The numbers of all subscriptions, in the order in which they were made. Errors: inside_filter,
+    // forked.
+    Returns<std::vector<std::uint64_t>> subscription_ids() const {
+        std::vector<std::uint64_t> ids;
+        std::size_t count = 0;
+        slipring_status status;
+        do {
+            ids.resize(count);
+            status = slipring_broker_subscription_ids(handle_.get(), ids.data(), ids.size(),
+                                                      &count);
+        } while (status == SLIPRING_OK && count > ids.size());
+        return detail::give<std::vector<std::uint64_t>>(status, [&] {
+            ids.resize(count);
+            return std::move(ids);
+        });
     }
 
     // Figures of the subscription with this number. Errors: no_such_subscription, inside_filter,

@@ -33,7 +33,7 @@
 // adding at an end, raises it; before the first release it is 1.
 #define SLIPRING_PYTHON_ABI 1
 // How many functions this header knows. A library that has fewer is refused.
-#define SLIPRING_PYTHON_FUNCTIONS 101
+#define SLIPRING_PYTHON_FUNCTIONS 119
 
 // The functions of slipring.h, in an order that never changes; new ones come last.
 typedef struct slipring_functions {
@@ -138,6 +138,24 @@ typedef struct slipring_functions {
     __typeof__(&slipring_test_clock_free) test_clock_free;
     __typeof__(&slipring_broker_subscribe_batch_handler) broker_subscribe_batch_handler;
     __typeof__(&slipring_handler_reason_at) handler_reason_at;
+    __typeof__(&slipring_topic_publish_sync) topic_publish_sync;
+    __typeof__(&slipring_topic_publish_batch_timeout) topic_publish_batch_timeout;
+    __typeof__(&slipring_topic_is_durable) topic_is_durable;
+    __typeof__(&slipring_topic_message_id) topic_message_id;
+    __typeof__(&slipring_loan_commit_timeout) loan_commit_timeout;
+    __typeof__(&slipring_broker_is_durable) broker_is_durable;
+    __typeof__(&slipring_broker_topic_config) broker_topic_config;
+    __typeof__(&slipring_subscription_name) subscription_name;
+    __typeof__(&slipring_subscription_is_due) subscription_is_due;
+    __typeof__(&slipring_broker_dead_letters_count) broker_dead_letters_count;
+    __typeof__(&slipring_broker_shard_metrics) broker_shard_metrics;
+    __typeof__(&slipring_broker_topic_metrics) broker_topic_metrics;
+    __typeof__(&slipring_broker_subscription_ids) broker_subscription_ids;
+    __typeof__(&slipring_deduplicator_new) deduplicator_new;
+    __typeof__(&slipring_deduplicator_is_new) deduplicator_is_new;
+    __typeof__(&slipring_deduplicator_forget) deduplicator_forget;
+    __typeof__(&slipring_deduplicator_len) deduplicator_len;
+    __typeof__(&slipring_deduplicator_free) deduplicator_free;
 } slipring_functions;
 
 // What the capsule points to.
@@ -278,5 +296,23 @@ static inline const slipring_broker *slipring_python_import(PyObject *capsule) {
 #define slipring_test_clock_free (slipring_python_api->functions->test_clock_free)
 #define slipring_broker_subscribe_batch_handler (slipring_python_api->functions->broker_subscribe_batch_handler)
 #define slipring_handler_reason_at (slipring_python_api->functions->handler_reason_at)
+#define slipring_topic_publish_sync (slipring_python_api->functions->topic_publish_sync)
+#define slipring_topic_publish_batch_timeout (slipring_python_api->functions->topic_publish_batch_timeout)
+#define slipring_topic_is_durable (slipring_python_api->functions->topic_is_durable)
+#define slipring_topic_message_id (slipring_python_api->functions->topic_message_id)
+#define slipring_loan_commit_timeout (slipring_python_api->functions->loan_commit_timeout)
+#define slipring_broker_is_durable (slipring_python_api->functions->broker_is_durable)
+#define slipring_broker_topic_config (slipring_python_api->functions->broker_topic_config)
+#define slipring_subscription_name (slipring_python_api->functions->subscription_name)
+#define slipring_subscription_is_due (slipring_python_api->functions->subscription_is_due)
+#define slipring_broker_dead_letters_count (slipring_python_api->functions->broker_dead_letters_count)
+#define slipring_broker_shard_metrics (slipring_python_api->functions->broker_shard_metrics)
+#define slipring_broker_topic_metrics (slipring_python_api->functions->broker_topic_metrics)
+#define slipring_broker_subscription_ids (slipring_python_api->functions->broker_subscription_ids)
+#define slipring_deduplicator_new (slipring_python_api->functions->deduplicator_new)
+#define slipring_deduplicator_is_new (slipring_python_api->functions->deduplicator_is_new)
+#define slipring_deduplicator_forget (slipring_python_api->functions->deduplicator_forget)
+#define slipring_deduplicator_len (slipring_python_api->functions->deduplicator_len)
+#define slipring_deduplicator_free (slipring_python_api->functions->deduplicator_free)
 
 #endif // SLIPRING_PYTHON_H

@@ -6,7 +6,8 @@ use crate::handle::Caller;
 use crate::last_error::Failure;
 use crate::log::Log;
 use crate::options::{
-    deduplicating, retaining, slipring_broker_options, slipring_subscription_options, wait,
+    FOREVER, deduplicating, nanoseconds, retaining, slipring_broker_options,
+    slipring_subscription_options, wait,
 };
 use crate::panic::{entry, free};
 use crate::status::slipring_status;
@@ -56,6 +57,10 @@ pub struct slipring_close_report {
     /// 1 if the directory could not be closed in order. What was acknowledged is on the disk as far as
     /// the receipts said; what was settled last may be delivered again.
     pub store_failed: u32,
+    /// Messages that were delivered and are not settled: failed and waiting for another attempt, or
+    /// not acknowledged yet. What has been received can still be acknowledged, but in a directory:
+    /// there it is delivered again when that is opened again.
+    pub unsettled: u64,
 }
 
 /// A partition of a topic. It will not grow.
@@ -68,6 +73,21 @@ pub struct slipring_partition {
     pub id: u32,
     /// The shard that it lives on.
     pub shard: u32,
+}
+
+/// Settings of a topic. It may grow: say its size.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct slipring_topic_config {
+    /// How long its messages are kept in the directory; SLIPRING_FOREVER for ever.
+    pub retention_ns: u64,
+    /// How many bytes of them are kept; 0 for any number.
+    pub retention_bytes: u64,
+    /// For how long an id that was published counts: see `slipring_broker_set_dedup_window`. 0 if none
+    /// does.
+    pub dedup_window_ns: u64,
+    /// How many such ids do at most; 0 for any number.
+    pub dedup_ids: u64,
 }
 
 /// Opens a broker: in memory, or in the directory that `options` name. `options` may be NULL for the
@@ -98,6 +118,21 @@ pub unsafe extern "C" fn slipring_broker_open(
             Ok(())
         })
     }
+}
+
+/// 1 if the broker has a directory, so that publishing may wait for the disk; 0 if not, or if `broker`
+/// is NULL. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_is_durable(broker: *const slipring_broker) -> i32 {
+    let mut is_durable = 0;
+    // SAFETY: the caller's pointer, used as the header says.
+    unsafe {
+        entry(|c| {
+            is_durable = i32::from(c.get(broker, "broker")?.broker.is_durable());
+            Ok(())
+        })
+    };
+    is_durable
 }
 
 /// Makes everything that has been published and settled survive a power cut. In memory it does
@@ -139,6 +174,7 @@ pub unsafe extern "C" fn slipring_broker_close(
                 unreceived: report.unreceived,
                 handler_running: u32::from(report.handler_running),
                 store_failed: u32::from(report.store.is_some()),
+                unsettled: report.unsettled,
             });
             Ok(())
         })
@@ -329,6 +365,31 @@ pub unsafe extern "C" fn slipring_broker_describe_topic(
                 shard: partition.shard as u32,
             })));
             Ok(())
+        })
+    }
+}
+
+/// The settings of the topic `name`. `config_size` is `sizeof *config`; more than this library knows is
+/// EINVAL. Errors: EINVAL, EUTF8, ENOTOPIC, EFILTERING, EFORKED. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_topic_config(
+    broker: *const slipring_broker,
+    name: *const c_char,
+    name_len: usize,
+    config: *mut slipring_topic_config,
+    config_size: usize,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        with_name(broker, (name, name_len), |c, broker, name| {
+            let topic = broker.broker.describe_topic(name)?;
+            let settings = slipring_topic_config {
+                retention_ns: topic.retention.map_or(FOREVER, nanoseconds),
+                retention_bytes: topic.retention_bytes.unwrap_or(0),
+                dedup_window_ns: topic.dedup_window.map_or(0, nanoseconds),
+                dedup_ids: topic.dedup_ids.unwrap_or(0) as u64,
+            };
+            c.write_sized(config, config_size, settings, "config")
         })
     }
 }

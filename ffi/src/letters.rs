@@ -84,6 +84,25 @@ pub unsafe extern "C" fn slipring_broker_dead_letters(
     }
 }
 
+/// How many dead letters `topic` has. Reads through the logs of the topic's shards. Errors: EINVAL,
+/// EUTF8, EFILTERING, EFORKED. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_dead_letters_count(
+    broker: *const slipring_broker,
+    topic: *const c_char,
+    topic_len: usize,
+    count: *mut u64,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        with_name(broker, (topic, topic_len), |c, broker, topic| {
+            let out = c.out(count, "count")?;
+            out.write(letters_in(broker, topic)?.count() as u64);
+            Ok(())
+        })
+    }
+}
+
 /// The letters: sets `*messages` to an array of `*count` of them, which lives as long as the handle.
 /// Errors: EINVAL. Does not wait.
 #[unsafe(no_mangle)]

@@ -28,6 +28,8 @@ pub mod idle;
 
 pub mod message;
 
+pub mod dedup;
+
 pub mod settle;
 
 pub mod ack_id;

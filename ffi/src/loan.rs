@@ -4,10 +4,11 @@
 use crate::last_error::Failure;
 use crate::log::Log;
 use crate::message::slipring_new_message;
+use crate::options::time;
 use crate::panic::{entry, free};
 use crate::status::slipring_status;
 use crate::topic::{slipring_receipt, slipring_topic};
-use slipring_core::{CommitError, Loan, NewMessage};
+use slipring_core::{CommitError, Loan, NewMessage, Receipt};
 
 /// Space for a payload in the memory of the broker. It may move between threads; one uses it at a
 /// time. Ends with `slipring_loan_commit` or `slipring_loan_abort`.
@@ -66,13 +67,37 @@ pub unsafe extern "C" fn slipring_loan_commit(
     receipt: *mut slipring_receipt,
 ) -> slipring_status {
     // SAFETY: the caller's pointers, used as the header says.
+    unsafe { commit_with(loan, receipt, Loan::commit) }
+}
+
+/// The same, waiting for at most `timeout_ns` for subscriptions that block: TIMEOUT if there still was
+/// no room, and the loan stays as it was.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_loan_commit_timeout(
+    loan: *mut *mut slipring_loan,
+    timeout_ns: u64,
+    receipt: *mut slipring_receipt,
+) -> slipring_status {
+    let commit = |loan: Loan| loan.commit_while(time(timeout_ns), &|| true);
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe { commit_with(loan, receipt, commit) }
+}
+
+/// # Safety
+/// As for [`entry`].
+unsafe fn commit_with(
+    loan: *mut *mut slipring_loan,
+    receipt: *mut slipring_receipt,
+    commit: impl FnOnce(Loan) -> Result<Receipt, CommitError>,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
     unsafe {
         entry(|c| {
             let receipt = c.optional_out(receipt, "receipt")?;
             let back = c.out(loan, "loan")?;
             let mut handle = c.take(loan).ok_or_else(|| Failure::invalid("loan is NULL"))?;
             let loan = handle.loan;
-            match handle.log.during(|| loan.commit()) {
+            match handle.log.during(|| commit(loan)) {
                 Ok(published) => receipt.write(published.into()),
                 Err(CommitError { reason, loan }) => {
                     if let Some(loan) = loan {

@@ -149,7 +149,7 @@ pub(crate) fn text_view(text: &str) -> slipring_text_view {
     slipring_text_view { data: text.as_ptr().cast(), len: text.len() }
 }
 
-const NO_TEXT: slipring_text_view = slipring_text_view { data: ptr::null(), len: 0 };
+pub(crate) const NO_TEXT: slipring_text_view = slipring_text_view { data: ptr::null(), len: 0 };
 
 fn attribute_view((key, value): (&str, &str)) -> slipring_attribute {
     slipring_attribute { key: text_view(key), value: text_view(value) }

@@ -1,11 +1,13 @@
 //! Figures.
 #![expect(unsafe_code, reason = "exported names")]
 
-use crate::broker::slipring_broker;
+use crate::broker::{slipring_broker, with_name};
+use crate::last_error::Failure;
 use crate::panic::entry;
 use crate::status::slipring_status;
 use crate::text::slipring_text;
 use slipring_core::{BreakerState, Metrics, SubscriptionMetrics};
+use std::ffi::c_char;
 
 /// Figures of a broker. It may grow: say its size.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +63,40 @@ impl From<&Metrics> for slipring_metrics {
     }
 }
 
+/// Figures of a shard. It may grow: say its size.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct slipring_shard_metrics {
+    /// Messages published to it.
+    pub published: u64,
+    /// Messages that are retained, and can be replayed.
+    pub retained: u64,
+    /// Bytes that hold them.
+    pub retained_bytes: u64,
+    /// Messages that have expired from memory.
+    pub expired: u64,
+    /// Bytes of the index from sequence to message.
+    pub index_bytes: u64,
+    /// Bytes of messages in the directory, without room that is reserved there. Like those that
+    /// follow, 0 in memory.
+    pub stored_bytes: u64,
+    /// Messages in the directory.
+    pub stored: u64,
+    /// Messages that a power cut would take now: published, and not synced.
+    pub unsynced: u64,
+}
+
+/// Figures of a topic. It may grow: say its size.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct slipring_topic_metrics {
+    /// Messages published to it.
+    pub published: u64,
+    /// Messages that were not stored because they were published before, within its dedup window,
+    /// counted since the broker began. They are not among `published`.
+    pub duplicates: u64,
+}
+
 /// Figures of a subscription. It may grow: say its size. At rest, `matched + replayed = delivered +
 /// dropped_newest + dropped_oldest + dropped_timeout + expired + discarded + queued`.
 #[derive(Debug, Clone, Copy)]
@@ -106,6 +142,10 @@ pub struct slipring_subscription_metrics {
     pub dead_lettered: u64,
     /// Messages that expired from memory after they were delivered, and before they were settled.
     pub expired_unsettled: u64,
+    /// Messages that the handler panicked on, if it was written in Rust.
+    pub handler_panics: u64,
+    /// Messages that the filter function panicked on, if it was written in Rust.
+    pub filter_panics: u64,
 }
 
 impl From<&SubscriptionMetrics> for slipring_subscription_metrics {
@@ -134,6 +174,8 @@ impl From<&SubscriptionMetrics> for slipring_subscription_metrics {
             redelivered: figures.redelivered,
             dead_lettered: figures.dead_lettered,
             expired_unsettled: figures.expired_unsettled,
+            handler_panics: figures.handler_panics,
+            filter_panics: figures.filter_panics,
         }
     }
 }
@@ -153,6 +195,85 @@ pub unsafe extern "C" fn slipring_broker_metrics(
             let broker = c.get(broker, "broker")?;
             let figures = (&broker.broker.metrics()).into();
             c.write_sized(metrics, metrics_size, figures, "metrics")
+        })
+    }
+}
+
+/// Figures of the shard with the number `shard`, from 0; there are `slipring_metrics.shards`.
+/// `metrics_size` is `sizeof *metrics`. Errors: EINVAL, ERANGE (there is none of this number). Does not
+/// wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_shard_metrics(
+    broker: *const slipring_broker,
+    shard: u32,
+    metrics: *mut slipring_shard_metrics,
+    metrics_size: usize,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let shards = c.get(broker, "broker")?.broker.metrics().shards;
+            let figures = shards.get(shard as usize).ok_or_else(|| {
+                let told = format_args!("shard: {shard} is not below {}", shards.len());
+                Failure::error(slipring_status::SLIPRING_ERANGE, told)
+            })?;
+            let figures = slipring_shard_metrics {
+                published: figures.published,
+                retained: figures.retained,
+                retained_bytes: figures.retained_bytes,
+                expired: figures.expired,
+                index_bytes: figures.index_bytes,
+                stored_bytes: figures.stored_bytes,
+                stored: figures.stored,
+                unsynced: figures.unsynced,
+            };
+            c.write_sized(metrics, metrics_size, figures, "metrics")
+        })
+    }
+}
+
+/// Figures of the topic `name`. `metrics_size` is `sizeof *metrics`. Errors: EINVAL, EUTF8, ENOTOPIC,
+/// EFILTERING, EFORKED. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_topic_metrics(
+    broker: *const slipring_broker,
+    name: *const c_char,
+    name_len: usize,
+    metrics: *mut slipring_topic_metrics,
+    metrics_size: usize,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        with_name(broker, (name, name_len), |c, broker, name| {
+            let figures = broker.broker.topic_metrics_of(name)?;
+            let figures = slipring_topic_metrics {
+                published: figures.published,
+                duplicates: figures.duplicates,
+            };
+            c.write_sized(metrics, metrics_size, figures, "metrics")
+        })
+    }
+}
+
+/// The numbers of all subscriptions, in the order in which they were made: writes up to `ids_len` of
+/// them to `ids`, which may be NULL if that is 0, and how many there are to `count`, which may be NULL.
+/// Errors: EINVAL, EFILTERING, EFORKED. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_broker_subscription_ids(
+    broker: *const slipring_broker,
+    ids: *mut u64,
+    ids_len: usize,
+    count: *mut usize,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let broker = &c.get(broker, "broker")?.broker;
+            let (out, count) = (c.out_array(ids, ids_len, "ids")?, c.optional_out(count, "count")?);
+            // Figures do not tell whether the broker can be called at all.
+            broker.subscriptions()?;
+            count.write(out.fill(broker.metrics().subscriptions.iter().map(|known| known.id)));
+            Ok(())
         })
     }
 }

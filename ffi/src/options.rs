@@ -20,11 +20,16 @@ use std::ptr;
 use std::time::Duration;
 
 /// No limit of time (SLIPRING_FOREVER in the header).
-const FOREVER: u64 = u64::MAX;
+pub(crate) const FOREVER: u64 = u64::MAX;
 
 /// A time of the caller; `None` for no limit.
 pub(crate) fn time(ns: u64) -> Option<Duration> {
     (ns != FOREVER).then(|| Duration::from_nanos(ns))
+}
+
+/// The other way round, where what is longer than 584 years is as long as that.
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(FOREVER)
 }
 
 /// What a publish does when the memory budget is used up.

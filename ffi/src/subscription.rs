@@ -6,7 +6,7 @@ use crate::callback::{User, slipring_messages_fn};
 use crate::handle::{Exclusive, Exclusively, Handle};
 use crate::last_error::Failure;
 use crate::log::Log;
-use crate::message::{self, slipring_message, with_views};
+use crate::message::{self, NO_TEXT, slipring_message, slipring_text_view, text_view, with_views};
 use crate::options::{self, slipring_subscription_options, time};
 use crate::panic::entry;
 use crate::status::slipring_status;
@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct slipring_subscription {
     pulled: Exclusive<Pulled>,
     id: u64,
+    name: Option<Box<str>>,
     /// Lost at the last SLIPRING_LAGGED. Written by the call that uses the handle, read by any.
     lost: AtomicU64,
 }
@@ -88,6 +89,7 @@ pub unsafe extern "C" fn slipring_broker_subscribe(
             let log = c.get(broker, "broker")?.log.clone();
             out.give(slipring_subscription {
                 id: subscription.id(),
+                name: subscription.name().map(Box::from),
                 lost: AtomicU64::new(0),
                 pulled: Exclusive::new(Pulled {
                     messages: Vec::new(),
@@ -131,6 +133,23 @@ pub unsafe extern "C" fn slipring_subscription_id(
         })
     };
     id
+}
+
+/// The subscription's name, which lives as long as the handle; `data` is NULL if it has none. May be
+/// called while another call is using the handle. Errors: EINVAL. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_subscription_name(
+    subscription: *const slipring_subscription,
+    name: *mut slipring_text_view,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let (handle, out) = (c.get(subscription, "subscription")?, c.out(name, "name")?);
+            out.write(handle.name.as_deref().map_or(NO_TEXT, text_view));
+            Ok(())
+        })
+    }
 }
 
 /// How many messages were lost at the last SLIPRING_LAGGED that this subscription has returned; 0
@@ -216,6 +235,24 @@ fn tried(error: TryRecvError) -> Result<slipring_status, RecvError> {
     match error {
         TryRecvError::Recv(error) => Err(error),
         _ => Ok(slipring_status::SLIPRING_EMPTY),
+    }
+}
+
+/// Sets `*is_due` to 1 if a message that was received before is due to be received again. Then the next
+/// call that receives may have to give up on it, and so to wait a little (100 ms at most) where
+/// somebody who subscribes to dead letters blocks. Errors: EINVAL, EBUSY. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_subscription_is_due(
+    subscription: *mut slipring_subscription,
+    is_due: *mut i32,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let out = c.out(is_due, "is_due")?;
+            out.write(i32::from(c.exclusive(subscription, "subscription")?.subscription.is_due()));
+            Ok(())
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Publishing to a topic: one message, a batch, a ticket. Loans have a file of their own.
 #![expect(unsafe_code, reason = "exported names")]
 
+use crate::handle::copy_text;
 use crate::last_error::Failure;
 use crate::log::Log;
 use crate::message::{slipring_new_message, slipring_text_view, text_view};
@@ -8,6 +9,8 @@ use crate::options::time;
 use crate::panic::{entry, free};
 use crate::status::slipring_status;
 use slipring_core::{BatchReceipt, NewMessage, PublishError, Receipt, Ticket, Topic};
+use std::ffi::c_char;
+use std::time::Duration;
 
 /// A topic to publish to. Usable from all threads at once, and from inside handlers. Free it with
 /// `slipring_topic_free`, which leaves the topic itself as it is.
@@ -199,6 +202,27 @@ pub unsafe extern "C" fn slipring_topic_publish_timeout(
     }
 }
 
+/// The same, waiting until the message survives a power cut, whatever `slipring_broker_options.sync`
+/// says. In memory that is at once, and the receipt says that it does not.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_topic_publish_sync(
+    topic: *const slipring_topic,
+    message: *const slipring_new_message,
+    receipt: *mut slipring_receipt,
+) -> slipring_status {
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe { publish_with(topic, message, receipt, |topic, message| topic.publish_sync(message)) }
+}
+
+/// How long a batch may wait.
+#[derive(Clone, Copy)]
+enum Patience {
+    None,
+    /// For each of its messages.
+    Within(Duration),
+    Forever,
+}
+
 /// # Safety
 /// As for [`entry`].
 unsafe fn publish_batch_with(
@@ -206,7 +230,7 @@ unsafe fn publish_batch_with(
     messages: *const slipring_new_message,
     messages_len: usize,
     receipt: *mut slipring_batch_receipt,
-    waits: bool,
+    patience: Patience,
 ) -> slipring_status {
     // SAFETY: the caller's pointers, used as the header says.
     unsafe {
@@ -214,17 +238,22 @@ unsafe fn publish_batch_with(
             let topic = c.get(topic, "topic")?;
             let messages = c.array(messages, messages_len, "messages")?;
             let receipt = c.optional_out(receipt, "receipt")?;
-            let published = if let Some((payloads, longest)) = c.payloads(messages) {
+            let waits = matches!(patience, Patience::Forever);
+            let plain =
+                if let Patience::Within(_) = patience { None } else { c.payloads(messages) };
+            let published = if let Some((payloads, longest)) = plain {
                 topic.log.during(|| topic.topic.publish_payloads(payloads, longest, waits))
             } else {
                 let mut room = Vec::new();
                 let messages = c.new_messages(messages, &mut room)?;
                 topic.log.during(|| {
                     let topic = &topic.topic;
-                    if waits {
-                        topic.publish_batch(&messages)
-                    } else {
-                        topic.try_publish_batch(&messages)
+                    match patience {
+                        Patience::None => topic.try_publish_batch(&messages),
+                        Patience::Within(timeout) => {
+                            topic.publish_batch_while(&messages, Some(timeout), &|| true)
+                        }
+                        Patience::Forever => topic.publish_batch(&messages),
                     }
                 })
             };
@@ -254,7 +283,7 @@ pub unsafe extern "C" fn slipring_topic_publish_batch(
     receipt: *mut slipring_batch_receipt,
 ) -> slipring_status {
     // SAFETY: the caller's pointers, used as the header says.
-    unsafe { publish_batch_with(topic, messages, messages_len, receipt, true) }
+    unsafe { publish_batch_with(topic, messages, messages_len, receipt, Patience::Forever) }
 }
 
 /// The same without ever waiting: WOULD_BLOCK if it had to.
@@ -266,7 +295,61 @@ pub unsafe extern "C" fn slipring_topic_try_publish_batch(
     receipt: *mut slipring_batch_receipt,
 ) -> slipring_status {
     // SAFETY: the caller's pointers, used as the header says.
-    unsafe { publish_batch_with(topic, messages, messages_len, receipt, false) }
+    unsafe { publish_batch_with(topic, messages, messages_len, receipt, Patience::None) }
+}
+
+/// The same, waiting for at most `timeout_ns` for subscriptions that block, for each message: TIMEOUT
+/// if there still was no room.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_topic_publish_batch_timeout(
+    topic: *const slipring_topic,
+    messages: *const slipring_new_message,
+    messages_len: usize,
+    timeout_ns: u64,
+    receipt: *mut slipring_batch_receipt,
+) -> slipring_status {
+    let patience = time(timeout_ns).map_or(Patience::Forever, Patience::Within);
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe { publish_batch_with(topic, messages, messages_len, receipt, patience) }
+}
+
+/// 1 if the topic's messages go into a directory, so that publishing may wait for the disk; 0 if not,
+/// or if `topic` is NULL. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_topic_is_durable(topic: *const slipring_topic) -> i32 {
+    let mut is_durable = 0;
+    // SAFETY: the caller's pointer, used as the header says.
+    unsafe {
+        entry(|c| {
+            is_durable = i32::from(c.get(topic, "topic")?.topic.is_durable());
+            Ok(())
+        })
+    };
+    is_durable
+}
+
+/// Copies the id of the topic's message at `offset` of `partition`, as its receipt has them, to
+/// `buffer`, ending in NUL, and returns its length without the NUL, which may be more than fits: a
+/// UUID made of that place, of 36 characters. A message that was given an id of its own has that one
+/// instead. 0 if `topic` is NULL. Does not wait.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn slipring_topic_message_id(
+    topic: *const slipring_topic,
+    partition: u32,
+    offset: u64,
+    buffer: *mut c_char,
+    buffer_len: usize,
+) -> usize {
+    let mut len = 0;
+    // SAFETY: the caller's pointers, used as the header says.
+    unsafe {
+        entry(|c| {
+            let id = c.get(topic, "topic")?.topic.id_at(partition, offset).to_string();
+            len = copy_text(&id, buffer, buffer_len);
+            Ok(())
+        })
+    };
+    len
 }
 
 /// Frees the handle and sets the pointer to NULL. NULL, or a pointer to NULL, is no error.

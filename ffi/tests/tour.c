@@ -413,7 +413,7 @@ static void sizes_are_what_they_were(void) {
     CHECK(sizeof(slipring_record) == 32 && offsetof(slipring_record, meta) == 28);
     CHECK(sizeof(slipring_new_message) == 64 && offsetof(slipring_new_message, key) == 16);
     CHECK(sizeof(slipring_receipt) == 40 && offsetof(slipring_receipt, partition) == 32);
-    CHECK(sizeof(slipring_batch_receipt) == 48 && sizeof(slipring_close_report) == 24);
+    CHECK(sizeof(slipring_batch_receipt) == 48 && sizeof(slipring_close_report) == 32);
     CHECK(sizeof(slipring_partition) == 16 && sizeof(slipring_handler) == 40);
     CHECK(sizeof(slipring_ack_id) == 24);
     /* These may grow at their end. */

@@ -9,6 +9,7 @@ use slipring_c_abi::ack_id::*;
 use slipring_c_abi::acker::*;
 use slipring_c_abi::broker::*;
 use slipring_c_abi::clock::*;
+use slipring_c_abi::dedup::*;
 use slipring_c_abi::handled::*;
 use slipring_c_abi::handler::*;
 use slipring_c_abi::idle::*;
@@ -142,4 +143,22 @@ functions! {
     slipring_test_clock_free,
     slipring_broker_subscribe_batch_handler,
     slipring_handler_reason_at,
+    slipring_topic_publish_sync,
+    slipring_topic_publish_batch_timeout,
+    slipring_topic_is_durable,
+    slipring_topic_message_id,
+    slipring_loan_commit_timeout,
+    slipring_broker_is_durable,
+    slipring_broker_topic_config,
+    slipring_subscription_name,
+    slipring_subscription_is_due,
+    slipring_broker_dead_letters_count,
+    slipring_broker_shard_metrics,
+    slipring_broker_topic_metrics,
+    slipring_broker_subscription_ids,
+    slipring_deduplicator_new,
+    slipring_deduplicator_is_new,
+    slipring_deduplicator_forget,
+    slipring_deduplicator_len,
+    slipring_deduplicator_free,
 }

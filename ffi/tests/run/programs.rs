@@ -14,15 +14,16 @@ struct Program {
     files: &'static [(&'static str, Language)],
 }
 
-const C_PROGRAMS: [Program; 6] = [
+const C_PROGRAMS: [Program; 7] = [
     Program { name: "tour", files: &[("tour.c", C11)] },
     Program { name: "wrong", files: &[("wrong.c", C11)] },
     Program { name: "callbacks", files: &[("callbacks.c", C11)] },
     Program { name: "acks", files: &[("acks.c", C11)] },
     Program { name: "durable", files: &[("durable.c", C11)] },
+    Program { name: "parity", files: &[("parity.c", C11)] },
     Program { name: "threads", files: &[("threads.c", C11), ("other_unit.c", C11)] },
 ];
-const CXX_PROGRAMS: [Program; 7] = [
+const CXX_PROGRAMS: [Program; 8] = [
     Program {
         name: "wrapper",
         files: &[("wrapper.cpp", CXX17), ("other_unit.cpp", CXX17_RESULTS)],
@@ -30,6 +31,7 @@ const CXX_PROGRAMS: [Program; 7] = [
     Program { name: "handlers", files: &[("handlers.cpp", CXX17)] },
     Program { name: "acks-cxx", files: &[("acks.cpp", CXX17)] },
     Program { name: "durable-cxx", files: &[("durable.cpp", CXX17)] },
+    Program { name: "parity-cxx", files: &[("parity.cpp", CXX17)] },
     Program {
         name: "results",
         files: &[("results.cpp", CXX17_RESULTS), ("other_unit.cpp", CXX17)],
