@@ -51,12 +51,14 @@ __all__ = [
     "DEAD_LETTER_SUBSCRIPTION",
     "DEAD_LETTER_TOPIC",
     "DeadLetters",
+    "Deduplicator",
     "HandlerSubscription",
     "Loan",
     "Message",
     "Receipt",
     "Subscription",
     "TestClock",
+    "Ticket",
     "Topic",
     "_rebuild_message",
     "_settle",
@@ -143,6 +145,8 @@ class _SubscriptionMetrics(TypedDict):
     dead_lettered: int
     expired_unsettled: int
     handler_failures: int
+    handler_panics: int
+    filter_panics: int
     breaker: BreakerState
 
 @type_check_only
@@ -325,6 +329,8 @@ class Broker:
     def acker(self, name: str) -> Acker: ...
     def dead_letters(self, topic: str) -> DeadLetters: ...
     def metrics(self) -> _Metrics: ...
+    def topic_metrics(self, name: str) -> _TopicMetrics: ...
+    def subscription_metrics(self, id: int) -> _SubscriptionMetrics: ...
     def prometheus(self) -> str: ...
     def capsule(self) -> CapsuleType: ...
     def close(self, deadline: _Seconds = ...) -> CloseReport: ...
@@ -336,6 +342,8 @@ class Broker:
 class Topic:
     @property
     def name(self) -> str: ...
+    @property
+    def durable(self) -> bool: ...
     def publish(
         self,
         payload: _Payload,
@@ -357,6 +365,27 @@ class Topic:
         id: str | None = None,
         **more: str,
     ) -> Receipt: ...
+    def publish_sync(
+        self,
+        payload: _Payload,
+        /,
+        *,
+        attributes: Mapping[str, str] | None = None,
+        key: str | None = None,
+        id: str | None = None,
+        timeout: _Seconds | None = None,
+        **more: str,
+    ) -> Receipt: ...
+    def publish_ticket(
+        self,
+        payload: _Payload,
+        /,
+        *,
+        attributes: Mapping[str, str] | None = None,
+        key: str | None = None,
+        id: str | None = None,
+        **more: str,
+    ) -> Ticket: ...
     def publish_many(
         self,
         payloads: Iterable[_Payload],
@@ -365,6 +394,15 @@ class Topic:
         attributes: Mapping[str, str] | None = None,
         key: str | None = None,
         timeout: _Seconds | None = None,
+        **more: str,
+    ) -> BatchReceipt: ...
+    def try_publish_many(
+        self,
+        payloads: Iterable[_Payload],
+        /,
+        *,
+        attributes: Mapping[str, str] | None = None,
+        key: str | None = None,
         **more: str,
     ) -> BatchReceipt: ...
     def loan(
@@ -379,6 +417,18 @@ class Topic:
         **more: str,
     ) -> Loan: ...
     def __reduce__(self) -> Never: ...
+
+@final
+class Ticket:
+    def try_receipt(self) -> Receipt | None: ...
+    def wait(self) -> Receipt: ...
+
+@final
+class Deduplicator:
+    def __new__(cls, capacity: int) -> Self: ...
+    def is_new(self, message: Message) -> bool: ...
+    def forget(self, message: Message) -> None: ...
+    def __len__(self) -> int: ...
 
 @final
 class Loan:

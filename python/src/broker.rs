@@ -577,7 +577,19 @@ impl Broker {
         metrics::dict(py, &metrics)
     }
 
-    /// The same as Prometheus text.
+    /// Those of the topic `name` alone.
+    fn topic_metrics<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyDict>> {
+        let figures = py.detach(|| self.core().topic_metrics_of(name));
+        metrics::topic_dict(py, &figures.map_err(|error| raise(py, error))?)
+    }
+
+    /// Those of the subscription with the number `id` alone, which may have no name.
+    fn subscription_metrics<'py>(&self, py: Python<'py>, id: u64) -> PyResult<Bound<'py, PyDict>> {
+        let figures = py.detach(|| self.core().subscription_metrics_of(id));
+        metrics::subscription_dict(py, &figures.map_err(|error| raise(py, error))?)
+    }
+
+    /// All figures as Prometheus text.
     fn prometheus(&self, py: Python<'_>) -> String {
         py.detach(|| self.core().metrics().to_prometheus())
     }

@@ -14,6 +14,7 @@ mod broker;
 mod buffer;
 mod capsule;
 mod clock;
+mod dedup;
 mod errors;
 mod fastcall;
 mod handled;
@@ -30,6 +31,7 @@ mod signals;
 mod subscribe;
 mod subscription;
 mod table;
+mod ticket;
 mod topic;
 
 #[pyo3::pymodule(gil_used = true)]
@@ -43,6 +45,8 @@ mod _slipring {
     #[pymodule_export]
     use crate::clock::TestClock;
     #[pymodule_export]
+    use crate::dedup::Deduplicator;
+    #[pymodule_export]
     use crate::handler::HandlerSubscription;
     #[pymodule_export]
     use crate::letters::DeadLetters;
@@ -54,6 +58,8 @@ mod _slipring {
     use crate::receipt::{BatchReceipt, CloseReport, Receipt};
     #[pymodule_export]
     use crate::subscription::Subscription;
+    #[pymodule_export]
+    use crate::ticket::Ticket;
     #[pymodule_export]
     use crate::topic::Topic;
 

@@ -30,7 +30,10 @@ fn shard_dict<'py>(py: Python<'py>, shard: &ShardMetrics) -> PyResult<Bound<'py,
     Ok(dict)
 }
 
-fn topic_dict<'py>(py: Python<'py>, topic: &TopicMetrics) -> PyResult<Bound<'py, PyDict>> {
+pub(crate) fn topic_dict<'py>(
+    py: Python<'py>,
+    topic: &TopicMetrics,
+) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("name", &topic.name)?;
     dict.set_item("published", topic.published)?;
@@ -38,7 +41,7 @@ fn topic_dict<'py>(py: Python<'py>, topic: &TopicMetrics) -> PyResult<Bound<'py,
     Ok(dict)
 }
 
-fn subscription_dict<'py>(
+pub(crate) fn subscription_dict<'py>(
     py: Python<'py>,
     known: &SubscriptionMetrics,
 ) -> PyResult<Bound<'py, PyDict>> {
@@ -63,6 +66,8 @@ fn subscription_dict<'py>(
     dict.set_item("dead_lettered", known.dead_lettered)?;
     dict.set_item("expired_unsettled", known.expired_unsettled)?;
     dict.set_item("handler_failures", known.handler_failures)?;
+    dict.set_item("handler_panics", known.handler_panics)?;
+    dict.set_item("filter_panics", known.filter_panics)?;
     dict.set_item("breaker", breaker(py, known.breaker)?)?;
     Ok(dict)
 }

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
-use slipring_core::{NewMessage, PublishError, Topic};
+use slipring_core::{NewMessage, PublishError, Ticket, Topic};
 
 /// Bytes beyond which copying takes so long that other threads of Python should run meanwhile.
 pub(crate) const LARGE: usize = 128 << 10;
@@ -129,6 +129,33 @@ fn wait_to_publish(
     result.map(Receipt).map_err(|error| raise(py, error))
 }
 
+/// Publishes one message, and waits until it survives a power cut.
+pub(crate) fn publish_sync(
+    topic: &Topic,
+    payload: &Bound<'_, PyAny>,
+    head: &Head,
+    timeout: Option<Seconds>,
+) -> PyResult<Receipt> {
+    let py = payload.py();
+    let payload = Bytes::of(payload)?;
+    let signals = Signals::default();
+    let pairs = head.pairs();
+    let message = head.message(payload.get(), &pairs);
+    let timeout = timeout.map(|Seconds(timeout)| timeout);
+    let result = py.detach(|| topic.publish_sync_while(message, timeout, &|| signals.go_on()));
+    signals.check()?;
+    result.map(Receipt).map_err(|error| raise(py, error))
+}
+
+/// Publishes one message when its turn comes.
+pub(crate) fn ticket(topic: &Topic, payload: &Bound<'_, PyAny>, head: &Head) -> PyResult<Ticket> {
+    let py = payload.py();
+    let payload = Bytes::of(payload)?;
+    let pairs = head.pairs();
+    let message = head.message(payload.get(), &pairs);
+    py.detach(|| topic.publish_ticket(message)).map_err(|error| raise(py, error))
+}
+
 /// Publishes many messages in order, waiting for at most `timeout` for each.
 pub(crate) fn publish_many(
     topic: &Topic,
@@ -136,6 +163,49 @@ pub(crate) fn publish_many(
     head: &Head,
     timeout: Option<Seconds>,
 ) -> PyResult<BatchReceipt> {
+    let timeout = timeout.map(|Seconds(timeout)| timeout);
+    with_messages(payloads, head, |messages, bytes| {
+        let py = payloads.py();
+        let mut receipt = slipring_core::BatchReceipt::default();
+        if bytes <= LARGE && !topic.is_durable() {
+            match topic.try_publish_batch(messages) {
+                Ok(receipt) => return Ok(BatchReceipt(receipt)),
+                Err(error) if error.reason == PublishError::WouldBlock => receipt = error.receipt,
+                Err(error) => return Err(raise_batch(py, error)),
+            }
+        }
+        let signals = Signals::default();
+        let rest = &messages[receipt.published..];
+        let result = py.detach(|| topic.publish_batch_while(rest, timeout, &|| signals.go_on()));
+        signals.check()?;
+        match result {
+            Ok(last) => Ok(BatchReceipt(sum(receipt, last))),
+            Err(mut error) => {
+                error.receipt = sum(receipt, error.receipt);
+                Err(raise_batch(py, error))
+            }
+        }
+    })
+}
+
+/// The same without waiting.
+pub(crate) fn try_publish_many(
+    topic: &Topic,
+    payloads: &Bound<'_, PyAny>,
+    head: &Head,
+) -> PyResult<BatchReceipt> {
+    with_messages(payloads, head, |messages, _| {
+        let published = topic.try_publish_batch(messages);
+        published.map(BatchReceipt).map_err(|error| raise_batch(payloads.py(), error))
+    })
+}
+
+/// Calls `publish` with the messages of `payloads`, and how many bytes they have.
+fn with_messages<R>(
+    payloads: &Bound<'_, PyAny>,
+    head: &Head,
+    publish: impl FnOnce(&[NewMessage<'_>], usize) -> PyResult<R>,
+) -> PyResult<R> {
     let py = payloads.py();
     // A copy, which nobody changes while this waits.
     let payloads = match payloads.cast::<PyList>() {
@@ -160,26 +230,7 @@ pub(crate) fn publish_many(
         }
     }
     buffers.iter().for_each(|buffer| add(buffer.get()));
-    let mut receipt = slipring_core::BatchReceipt::default();
-    if bytes <= LARGE && !topic.is_durable() {
-        match topic.try_publish_batch(&messages) {
-            Ok(receipt) => return Ok(BatchReceipt(receipt)),
-            Err(error) if error.reason == PublishError::WouldBlock => receipt = error.receipt,
-            Err(error) => return Err(raise_batch(py, error)),
-        }
-    }
-    let signals = Signals::default();
-    let rest = &messages[receipt.published..];
-    let timeout = timeout.map(|Seconds(timeout)| timeout);
-    let result = py.detach(|| topic.publish_batch_while(rest, timeout, &|| signals.go_on()));
-    signals.check()?;
-    match result {
-        Ok(last) => Ok(BatchReceipt(sum(receipt, last))),
-        Err(mut error) => {
-            error.receipt = sum(receipt, error.receipt);
-            Err(raise_batch(py, error))
-        }
-    }
+    publish(&messages, bytes)
 }
 
 /// The receipt of both parts of a batch.

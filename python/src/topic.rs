@@ -5,6 +5,7 @@ use crate::loan::Loan;
 use crate::options::Seconds;
 use crate::publish::{self, Head};
 use crate::receipt::{BatchReceipt, Receipt};
+use crate::ticket::Ticket;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedStr;
@@ -44,6 +45,12 @@ impl Topic {
         self.topic.name()
     }
 
+    /// Whether the messages go into a directory: then publishing may wait for the disk.
+    #[getter]
+    fn durable(&self) -> bool {
+        self.topic.is_durable()
+    }
+
     /// Publishes one message: the bytes of anything bytes-like. Attributes come as keywords, or as a
     /// mapping, which may have any keys. Waits where a subscription that blocks has no room, for at
     /// most `timeout`.
@@ -81,6 +88,49 @@ impl Topic {
         publish::try_publish(&self.topic, payload, &head)
     }
 
+    /// Publishes one message and waits until it survives a power cut, whatever the `sync` of the broker.
+    /// In memory that is at once, and the receipt says that it does not. Waits besides as `publish`
+    /// does; the disk is waited for without a limit.
+    ///
+    /// >>> import slipring, tempfile
+    /// >>> with tempfile.TemporaryDirectory() as path:
+    /// ...     with slipring.open(path, sync=slipring.Sync.OS) as broker:
+    /// ...         topic = broker.topic("jobs")
+    /// ...         topic.publish(b"mail").durable, topic.publish_sync(b"money").durable
+    /// (False, True)
+    #[pyo3(signature = (payload, /, *, attributes=None, key=None, id=None, timeout=None, **more))]
+    fn publish_sync(
+        &self,
+        payload: &Bound<'_, PyAny>,
+        attributes: Option<&Bound<'_, PyAny>>,
+        key: Option<PyBackedStr>,
+        id: Option<PyBackedStr>,
+        timeout: Option<Seconds>,
+        more: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Receipt> {
+        let head = Head::new(key, id, attributes, more)?;
+        publish::publish_sync(&self.topic, payload, &head, timeout)
+    }
+
+    /// Publishes one message without waiting for its turn: the receipt can be had from the ticket
+    /// later. Meant for `open(sequencer=Pinned(...))`, where it makes publishing cost a copy. Tickets of
+    /// one thread are published in order. Raises what `loan` raises; other reasons are told by the
+    /// ticket.
+    #[pyo3(signature = (payload, /, *, attributes=None, key=None, id=None, **more))]
+    fn publish_ticket(
+        &self,
+        payload: &Bound<'_, PyAny>,
+        attributes: Option<&Bound<'_, PyAny>>,
+        key: Option<PyBackedStr>,
+        id: Option<PyBackedStr>,
+        more: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Ticket> {
+        let head = Head::new(key, id, attributes, more)?;
+        let ticket = publish::ticket(&self.topic, payload, &head)?;
+        let broker = self.broker.clone_ref(payload.py());
+        Ok(Ticket::new(ticket, self.topic.is_durable(), broker))
+    }
+
     /// Publishes many messages in order, with one call; key and attributes are those of each. The
     /// exception of a batch that ends early has the `receipt` of what was published before.
     ///
@@ -98,6 +148,20 @@ impl Topic {
     ) -> PyResult<BatchReceipt> {
         let head = Head::new(key, None, attributes, more)?;
         publish::publish_many(&self.topic, payloads, &head, timeout)
+    }
+
+    /// The same without waiting: the exception `WouldBlock` has the `receipt` of what was published
+    /// before it had to.
+    #[pyo3(signature = (payloads, /, *, attributes=None, key=None, **more))]
+    fn try_publish_many(
+        &self,
+        payloads: &Bound<'_, PyAny>,
+        attributes: Option<&Bound<'_, PyAny>>,
+        key: Option<PyBackedStr>,
+        more: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<BatchReceipt> {
+        let head = Head::new(key, None, attributes, more)?;
+        publish::try_publish_many(&self.topic, payloads, &head)
     }
 
     /// Space for a payload of `size` bytes, to be written in place: `with topic.loan(n) as view`

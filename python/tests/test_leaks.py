@@ -61,6 +61,19 @@ class Operations:
             view[:] = self.payload
         self.subscription.get()
 
+    def publish_ticket(self) -> None:
+        ticket = self.topic.publish_ticket(self.payload, team="IN")
+        assert ticket.wait().offset == self.subscription.get().offset
+        self.topic.publish_ticket(self.payload)
+        self.subscription.get()
+
+    def know_again(self) -> None:
+        self.topic.publish_sync(self.payload)
+        seen = slipring.Deduplicator(9)
+        message = self.subscription.get()
+        assert seen.is_new(message)
+        seen.forget(message)
+
     def abort_a_loan(self) -> None:
         try:
             with self.topic.loan(64):

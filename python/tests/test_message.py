@@ -145,3 +145,17 @@ def test_records_of_one_size_become_one_array(broker: Broker) -> None:
     assert numpy.array_equal(received, ticks)
 
 
+def test_messages_are_known_again(broker: Broker) -> None:
+    subscription = broker.subscribe("a")
+    for id in ("x", "y", "x", "z", "y"):
+        broker.publish("a", b"", id=id)
+    seen = slipring.Deduplicator(2)
+    messages = list(subscription.get_many(5))
+    assert [seen.is_new(message) for message in messages] == [True, True, False, True, False]
+    assert len(seen) == 2 and "2 messages" in repr(seen)
+    seen.forget(messages[4])
+    assert len(seen) == 1 and seen.is_new(messages[1]) and not seen.is_new(messages[4])
+    with pytest.raises(TypeError, match="out of a pickle"):
+        seen.is_new(pickle.loads(pickle.dumps(messages[0])))
+    with pytest.raises(OverflowError):
+        slipring.Deduplicator(-1)

@@ -375,3 +375,88 @@ def test_receipts_read_well(broker: Broker) -> None:
         "CloseReport(unhandled=0, unreceived=0, unsettled=0, handler_running=False, "
         "store_failure=None)"
     )
+
+
+def test_a_publish_can_wait_until_it_survives(tmp_path: Path) -> None:
+    with slipring.open(tmp_path / "data", sync=slipring.Sync.OS) as broker:
+        topic = broker.topic("jobs")
+        assert broker.durable and topic.durable
+        assert not topic.publish(b"one").durable
+        assert [shard["unsynced"] for shard in broker.metrics()["shards"]] == [1]
+        receipt = topic.publish_sync(b"two", key="k", id="own", attributes={"a": "b"}, c="d")
+        assert receipt.durable and receipt.offset == 1
+        assert [shard["unsynced"] for shard in broker.metrics()["shards"]] == [0]
+        subscription = broker.subscribe("jobs", start=slipring.Last(1))
+        message = subscription.get()
+        assert (message.key, message.id, dict(message.attributes.items())) == (
+            "k",
+            "own",
+            {"a": "b", "c": "d"},
+        )
+        message.ack()
+    with slipring.open() as broker:
+        topic = broker.topic("jobs")
+        assert not topic.durable and not topic.publish_sync(b"one").durable
+    with pytest.raises(slipring.Closed):
+        topic.publish_sync(b"two")
+
+
+def test_a_publish_that_is_to_survive_waits_for_room_for_so_long(broker: Broker) -> None:
+    subscription = broker.subscribe("a", delivery=ONCE, capacity=1, overflow=Overflow.BLOCK)
+    topic = broker.topic("a")
+    topic.publish_sync(b"1")
+    with pytest.raises(slipring.Timeout):
+        topic.publish_sync(b"2", timeout=0.01)
+    assert bytes(subscription.get()) == b"1"
+
+
+def test_many_are_published_without_waiting(broker: Broker) -> None:
+    subscription = broker.subscribe("a", delivery=ONCE, capacity=2, overflow=Overflow.BLOCK)
+    topic = broker.topic("a")
+    with pytest.raises(slipring.WouldBlock) as caught:
+        topic.try_publish_many([b"1", b"2", bytearray(b"3")], key="k", team="IN")
+    receipt = caught.value.receipt
+    assert receipt is not None and (receipt.published, receipt.enqueued) == (2, 2)
+    first, second = subscription.get_many(9)
+    assert (bytes(first), bytes(second)) == (b"1", b"2")
+    assert first.key == "k" and first.attributes["team"] == "IN"
+    assert topic.try_publish_many(iter([b"3"])).published == 1
+    assert topic.try_publish_many([]).published == 0
+
+
+@pytest.mark.parametrize("sequencer", [None, slipring.Pinned(0)])
+def test_a_ticket_has_the_receipt_when_its_turn_has_come(
+    sequencer: slipring.Pinned | None, tmp_path: Path
+) -> None:
+    with slipring.open(sequencer=sequencer) as broker:
+        subscription = broker.subscribe("a")
+        topic = broker.topic("a")
+        tickets = [topic.publish_ticket(b"%d" % n, key="k", id=str(n), n="x") for n in range(9)]
+        receipts = [ticket.wait() for ticket in tickets]
+        assert [receipt.offset for receipt in receipts] == list(range(9))
+        assert [message.id for message in subscription.get_many(9)] == list("012345678")
+        again = tickets[0].try_receipt()
+        assert again is not None and again.id == receipts[0].id == tickets[0].wait().id
+        assert not receipts[0].durable and "done" in repr(tickets[0])
+        with pytest.raises(slipring.InvalidMessage):
+            topic.publish_ticket(b"x", key="k" * 2000)
+    with pytest.raises(slipring.Closed):
+        topic.publish_ticket(b"x")
+    with slipring.open(tmp_path / "data", sequencer=sequencer) as broker:
+        ticket = broker.topic("a").publish_ticket(b"x")
+        assert ticket.wait().durable
+
+
+def test_a_ticket_tells_why_its_message_was_not_published(broker: Broker) -> None:
+    subscription = broker.subscribe("a", delivery=ONCE, capacity=1, overflow=Overflow.BLOCK)
+    topic = broker.topic("a")
+    assert topic.publish_ticket(b"1").wait().enqueued == 1
+    refused = topic.publish_ticket(b"2")
+    with pytest.raises(slipring.WouldBlock):
+        refused.try_receipt()
+    with pytest.raises(slipring.WouldBlock):
+        refused.wait()
+    with pytest.raises(RuntimeError, match="used up"):
+        refused.wait()
+    assert refused.try_receipt() is None and "taken" in repr(refused)
+    assert bytes(subscription.get()) == b"1"

@@ -50,3 +50,19 @@ def test_canonical_patterns_are_what_the_vectors_say() -> None:
                 with broker.subscribe(vector["pattern"]):
                     (known,) = broker.metrics()["subscriptions"]
                     assert known["patterns"] == [vector["canonical"]]
+
+
+def test_figures_are_told_for_one_topic_and_one_subscription(broker: slipring.Broker) -> None:
+    topic = broker.create_topic("a", dedup_window=60)
+    subscription = broker.subscribe("a")
+    for _ in range(3):
+        topic.publish(b"x", id="same")
+    assert broker.topic_metrics("a") == {"name": "a", "published": 1, "duplicates": 2}
+    assert broker.topic_metrics("a") == broker.metrics()["topics"][0]
+    figures = broker.subscription_metrics(subscription.id)
+    assert (figures["matched"], figures["handler_panics"], figures["filter_panics"]) == (1, 0, 0)
+    assert figures.keys() == broker.metrics()["subscriptions"][0].keys()
+    with pytest.raises(slipring.UnknownTopic):
+        broker.topic_metrics("b")
+    with pytest.raises(slipring.UnknownSubscription):
+        broker.subscription_metrics(99)
