@@ -9,6 +9,7 @@ mod compare;
 mod header;
 mod install;
 mod layers;
+mod methods;
 mod mutations;
 mod options;
 mod python;
@@ -25,7 +26,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 cargo xtask test [--no-skip]      everything a change must pass; --no-skip: a missing tool is a failure
 cargo xtask tidy                  layering, unsafe rooms, banned words, file lengths, SYNC pairs,
-                                  options in every language
+                                  options and methods in every language
 cargo xtask header [--check]       make include/slipring.h of ffi/src; --check: fail on a difference
 cargo xtask abi [--check]          list in ffi/abi.txt what compiled programs rely on; --check: compare
 cargo xtask install --prefix P     headers, libraries, pkg-config and CMake packages below P

@@ -15,18 +15,18 @@ const MESSAGE: Builder = ("core/src/message.rs", "NewMessage<'a>");
 
 /// A piece of a file, where a language has its options: from `begin` to the next `end`.
 #[derive(Clone, Copy)]
-struct Place {
-    file: &'static str,
-    begin: &'static str,
-    end: &'static str,
+pub(crate) struct Place {
+    pub(crate) file: &'static str,
+    pub(crate) begin: &'static str,
+    pub(crate) end: &'static str,
 }
 
-const fn c(begin: &'static str) -> Place {
+pub(crate) const fn c(begin: &'static str) -> Place {
     Place { file: "include/slipring.h", begin, end: "\n}" }
 }
 
-const fn cpp(begin: &'static str) -> Place {
-    Place { file: "include/slipring.hpp", begin, end: "  private:" }
+pub(crate) const fn cpp(begin: &'static str) -> Place {
+    Place { file: "include/slipring.hpp", begin, end: "\n  private:" }
 }
 
 const fn python(begin: &'static str) -> Place {
@@ -126,7 +126,7 @@ pub(crate) fn missing() -> Result<Vec<String>, String> {
     Ok(missing)
 }
 
-fn piece(text: &str, place: Place) -> Option<&str> {
+pub(crate) fn piece(text: &str, place: Place) -> Option<&str> {
     let from = &text[text.find(place.begin)?..];
     Some(&from[..from.find(place.end)?])
 }
@@ -149,7 +149,7 @@ fn lacking<'o>(
 const UNITS: &[&str] = &["", "_ns", "_bytes", "_messages"];
 
 /// Whether a member, a method, a parameter or a keyword has that name, with a unit or without.
-fn has(piece: &str, name: &str) -> bool {
+pub(crate) fn has(piece: &str, name: &str) -> bool {
     let code = piece.lines().filter(|line| !line.trim_start().starts_with("//"));
     let words = code.flat_map(|line| line.split(|c: char| !(c.is_alphanumeric() || c == '_')));
     words.filter_map(|word| word.strip_prefix(name)).any(|unit| UNITS.contains(&unit))

@@ -5,14 +5,15 @@
 //! 3. No words of unfinished work, and no sleeping in a test.
 //! 4. No source file beyond [`MAX_LINES`], its tests not counted; [`LONG_FILES`] may not grow.
 //! 5. Each `// SYNC name` is written at both its ends.
-//! 6. C, C++ and Python have every option of the core (`options.rs`).
+//! 6. C, C++ and Python have every option of the core (`options.rs`), and what its types offer
+//!    (`methods.rs`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::layers::{ALLOWED, LAYERS, LONG_FILES, UNSAFE_ROOMS};
 use crate::source::{code_only, lines_with_word, split_tests};
-use crate::{options, shell};
+use crate::{methods, options, shell};
 
 const MAX_LINES: usize = 900;
 /// Split, so that this file does not contain what it looks for.
@@ -35,6 +36,7 @@ pub(crate) fn run() -> Result<(), String> {
     let files = read_workspace()?;
     let mut offences = check(&files);
     offences.extend(options::missing()?);
+    offences.extend(methods::missing()?);
     if offences.is_empty() {
         println!("tidy: {} files in order", files.len());
         return Ok(());
