@@ -3,11 +3,18 @@
 
 use crate::batch::Batch;
 use crate::chunk::{CHUNK_BYTES, Step};
+use crate::idle::spin_for;
 use crate::message::{Layout, NewMessage};
 use crate::outcome::{Appended, Stop};
 use crate::partition::Partition;
 use crate::shard::{CHUNK_ROOM, Core, Waits};
 use std::slice;
+
+/// What a publish of a small message that begins a chunk waits when it has been shown, in units of
+/// [`spin_for`]. A consumer that is as fast as its publisher reads right behind it, and each takes the
+/// lines of the other from then on; here it comes to the end of what there is, and pauses.
+const BREAK: u32 = 32;
+const SMALL: usize = CHUNK_ROOM / 64;
 
 impl Core {
     /// Publishes `message` whatever is special about it, and takes the steps towards the next chunk that
@@ -30,7 +37,9 @@ impl Core {
                 self.append_once(partition, Batch::of(&messages), &mut Waits::default())
             }
         };
-        self.prepare();
+        if self.prepare() && layout.bytes() <= SMALL && !cfg!(slipring_loom) {
+            spin_for(BREAK);
+        }
         appended
     }
 
@@ -51,15 +60,17 @@ impl Core {
         }
     }
 
-    /// Takes the steps that are due for the chunks before and behind.
+    /// Takes the steps that are due for the chunks before and behind; whether a chunk has been begun.
     #[cold]
     #[inline(never)]
-    pub(crate) fn prepare(&mut self) {
+    pub(crate) fn prepare(&mut self) -> bool {
+        let mut has_begun = false;
         while let Some(step) = self.appender.next_step() {
             match step {
                 Step::Begun => {
                     self.log.fill(self.appender.filling());
                     self.log.let_go_when_due();
+                    has_begun = true;
                 }
                 Step::Take => self.appender.take_ahead(),
                 Step::Fetch => {
@@ -68,6 +79,7 @@ impl Core {
                 }
             }
         }
+        has_begun
     }
 
     /// Begins another chunk, unless the first of `messages` needs memory of its own.
