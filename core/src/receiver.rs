@@ -145,11 +145,7 @@ impl Receiver {
     pub(crate) fn release(&mut self) {
         if let Some(lane) = self.inbox.lane(self.turn) {
             lane.release(&mut self.reader);
-            if matches!(self.inbox.overflow, Overflow::Block { .. })
-                && self.inbox.space.is_armed_after_fence()
-            {
-                self.inbox.space.wake();
-            }
+            telling_of_room(&self.inbox)();
         }
     }
 
@@ -470,12 +466,7 @@ impl Receiver {
             count += records.len();
             is_success && inbox.state() != InboxState::Ended
         };
-        let blocks = matches!(inbox.overflow, Overflow::Block { .. });
-        let mut released = || {
-            if blocks && inbox.space.is_armed_after_fence() {
-                inbox.space.wake();
-            }
-        };
+        let mut released = telling_of_room(inbox);
         lane.poll::<true, true, { Block::MOST }>(reader, most, &mut released, &mut f).count
     }
 
@@ -549,12 +540,7 @@ impl Receiver {
     ) -> Polled {
         let Self { inbox, engine, reader, turn, .. } = self;
         let Some(lane) = inbox.lane(*turn) else { return Polled { count: 0, is_all: true } };
-        let blocks = matches!(inbox.overflow, Overflow::Block { .. });
-        let mut released = || {
-            if blocks && inbox.space.is_armed_after_fence() {
-                inbox.space.wake();
-            }
-        };
+        let mut released = telling_of_room(inbox);
         let context = &engine.context;
         let mut f = |records: &[Record<'_>]| f(&Block { records, context, leases: &[] });
         if WHOLE {
@@ -591,6 +577,18 @@ fn note_failures(
         lease: at - first,
         handled,
     }));
+}
+
+/// Wakes publishers that wait for room in `inbox`, each time that places were given back.
+#[inline(always)]
+fn telling_of_room(inbox: &Inbox) -> impl FnMut() {
+    // Asked once, and not for each few messages.
+    let blocks = matches!(inbox.overflow, Overflow::Block { .. });
+    move || {
+        if blocks && inbox.space.is_armed_after_fence() {
+            inbox.space.wake();
+        }
+    }
 }
 
 /// Makes a lane live that has caught up, unless too much has come meanwhile.
