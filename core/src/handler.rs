@@ -57,9 +57,7 @@ impl Run {
             }
         }
     }
-}
 
-impl Run {
     /// The handler has panicked with the last message, which is a reason to try again.
     pub(crate) fn panic_with_last(&mut self, panic: Box<dyn Any + Send>) {
         self.failed = Some(Handled::retry(panic_text(&*panic)));

@@ -38,8 +38,9 @@ const PAGE: usize = if cfg!(slipring_loom) { 4 } else { 4096 };
 /// Addresses of records, by sequence.
 type Page = [AtomicUsize; PAGE];
 
+/// Messages that are written and pushed to a lane in one go.
 const GROUP: usize = 64;
-/// Where each group is a write into a file; a chunk ends it sooner.
+/// The same where each group is a write into a file; a chunk ends it sooner.
 const STORED_GROUP: usize = 1024;
 
 /// The smallest record, which bounds how many fit into a budget.
