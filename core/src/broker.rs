@@ -580,8 +580,9 @@ impl BrokerBuilder {
     }
 
     /// Bytes of memory for messages, over all shards: 64 MiB by default, at least 256 KiB a shard.
-    /// The log's index comes on top: 8 bytes a message. So do messages that somebody keeps, and
-    /// loans, which are refused when they would take more than as much again.
+    /// The log's index comes on top: 8 bytes a message, 32 KiB at a time; and the 64 KiB that each
+    /// shard has ready to be filled next. So do messages that somebody keeps, and loans, which are
+    /// refused when they would take more than as much again.
     pub fn memory_budget(self, bytes: usize) -> Self {
         Self { memory_budget: bytes, ..self }
     }
