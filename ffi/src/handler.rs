@@ -54,9 +54,10 @@ pub struct slipring_handler {
 /// What `handle` makes of each message, it says of each, or of all of them at once: see
 /// `slipring_batch_handler_fn`. Each that has failed is a failure of its own, is told to `failed`, and
 /// counts for the circuit breaker, in their order. Their places in the queue are free when `handle` is
-/// called, and all of them are its own until it returns, also if it unsubscribes. Several can have the same ordering key: those behind one that fails were handled before
-/// that comes again. Not more come at once than `max_outstanding`, and one alone while a circuit breaker
-/// tries whether the handler has recovered, or where the process may have died of it before.
+/// called, and all of them are its own until it returns, also if it unsubscribes. Several can have the
+/// same ordering key: those behind one that fails were handled before that comes again. Not more come at
+/// once than `max_outstanding`, and one alone while a circuit breaker tries whether the handler has
+/// recovered, or where the process may have died of it before.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct slipring_batch_handler {
