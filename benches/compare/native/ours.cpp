@@ -107,8 +107,10 @@ static slipring::Broker broker_with_worker(std::uint32_t cpu) {
         slipring::BrokerOptions().memory_budget(1 << 20).workers(1).pin_workers(cpu));
 }
 
-static slipring_handler_subscription *
-subscribe(const slipring::Broker &owner, slipring_batch_handler_fn function, void *user) {
+// A handler of either kind: `Handler` is its struct, which `begin` takes.
+template <class Handler, class Function, class Begin>
+static slipring_handler_subscription *subscribe(const slipring::Broker &owner, Function function,
+                                                void *user, Begin begin) {
     slipring_subscription_options options = {};
     must(slipring_subscription_options_init(&options, sizeof options));
     options.delivery = SLIPRING_AT_MOST_ONCE;
@@ -116,29 +118,22 @@ subscribe(const slipring::Broker &owner, slipring_batch_handler_fn function, voi
     options.overflow = SLIPRING_BLOCK;
     options.wait = SLIPRING_WAIT_BUSY_SPIN;
     slipring_handler_subscription *sub = nullptr;
-    slipring_batch_handler handler = {};
+    Handler handler = {};
     handler.handle = function;
     handler.user = user;
-    must(slipring_broker_subscribe_batch_handler(owner.raw(), SLIPRING_TEXT("bench/*"), &options,
-                                                 &handler, &sub));
+    must(begin(owner.raw(), SLIPRING_TEXT("bench/*"), &options, &handler, &sub));
     return sub;
 }
 
 static slipring_handler_subscription *
+subscribe(const slipring::Broker &owner, slipring_batch_handler_fn function, void *user) {
+    return subscribe<slipring_batch_handler>(owner, function, user,
+                                             slipring_broker_subscribe_batch_handler);
+}
+
+static slipring_handler_subscription *
 subscribe(const slipring::Broker &owner, slipring_handler_fn function, void *user) {
-    slipring_subscription_options options = {};
-    must(slipring_subscription_options_init(&options, sizeof options));
-    options.delivery = SLIPRING_AT_MOST_ONCE;
-    options.capacity_messages = capacity;
-    options.overflow = SLIPRING_BLOCK;
-    options.wait = SLIPRING_WAIT_BUSY_SPIN;
-    slipring_handler_subscription *sub = nullptr;
-    slipring_handler handler = {};
-    handler.handle = function;
-    handler.user = user;
-    must(slipring_broker_subscribe_handler(owner.raw(), SLIPRING_TEXT("bench/*"), &options,
-                                           &handler, &sub));
-    return sub;
+    return subscribe<slipring_handler>(owner, function, user, slipring_broker_subscribe_handler);
 }
 
 extern "C" {
